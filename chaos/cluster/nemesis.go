@@ -53,57 +53,53 @@ func (f *fault) fits(others []fault) bool {
 func (b *bed) round(n int, chosen []fault) {
 	began := time.Now()
 	type step struct {
-		at    time.Duration
-		f     *fault
-		heals *running
+		at time.Duration
+		do func()
 	}
 	var steps []step
+	taken := make(map[string]bool)
 	for i := range chosen {
-		at, most := time.Duration(b.random.IntN(3000))*time.Millisecond, cmp.Or(chosen[i].lasts, faultLasts)
+		f := &chosen[i]
+		at, most := time.Duration(b.random.IntN(3000))*time.Millisecond, cmp.Or(f.lasts, faultLasts)
 		if i == 0 {
 			at = 0
 		}
 		lasts := most/4 + time.Duration(b.random.Int64N(int64(most*3/4)))
-		r := &running{lasts: lasts}
-		steps = append(steps, step{at, &chosen[i], r}, step{at + lasts, nil, r})
+		var heal healFunc // nil: it has not begun
+		var seen report.Fault
+		steps = append(steps, step{at, func() {
+			victim := f.victim(b)
+			for tries := 0; taken[victim] && f.needs != "" && tries < 20; tries++ {
+				victim = f.victim(b)
+			}
+			if taken[victim] && f.needs != "" {
+				return // its victim has a fault of this kind already
+			}
+			taken[victim] = taken[victim] || f.needs != ""
+			seen = report.Fault{Kind: f.name, Victim: victim, Began: time.Now(), Round: n}
+			var err error
+			if heal, err = f.begin(b, victim, lasts); err != nil {
+				b.t.Errorf("%s at %s: %v", f.name, victim, err)
+			}
+		}}, step{at + lasts, func() {
+			if heal == nil {
+				return
+			}
+			var err error
+			if seen.Bites, seen.Bite, err = heal(); err != nil {
+				b.t.Errorf("heal %s at %s: %v", f.name, seen.Victim, err)
+			}
+			seen.Healed = time.Now()
+			b.faults = append(b.faults, seen)
+			b.t.Logf("round %d: %s: %s for %.1fs: %s", n, seen.Victim, f.name, seen.Healed.Sub(seen.Began).Seconds(), seen.Bite)
+		}})
 	}
 	slices.SortStableFunc(steps, func(x, y step) int { return cmp.Compare(x.at, y.at) })
-	taken := make(map[string]bool)
 	for _, s := range steps {
 		time.Sleep(time.Until(began.Add(s.at)))
-		switch r := s.heals; {
-		case s.f != nil:
-			victim := s.f.victim(b)
-			for tries := 0; taken[victim] && s.f.needs != "" && tries < 20; tries++ {
-				victim = s.f.victim(b)
-			}
-			if taken[victim] && s.f.needs != "" {
-				continue // its victim has a fault of this kind already
-			}
-			taken[victim] = taken[victim] || s.f.needs != ""
-			r.fault = report.Fault{Kind: s.f.name, Victim: victim, Began: time.Now(), Round: n}
-			var err error
-			if r.heal, err = s.f.begin(b, victim, r.lasts); err != nil {
-				b.t.Errorf("%s at %s: %v", s.f.name, victim, err)
-			}
-		case r.heal != nil:
-			var err error
-			if r.fault.Bites, r.fault.Bite, err = r.heal(); err != nil {
-				b.t.Errorf("heal %s at %s: %v", r.fault.Kind, r.fault.Victim, err)
-			}
-			r.fault.Healed = time.Now()
-			b.faults = append(b.faults, r.fault)
-			b.t.Logf("round %d: %s: %s for %.1fs: %s", n, r.fault.Victim, r.fault.Kind, r.fault.Healed.Sub(r.fault.Began).Seconds(), r.fault.Bite)
-		}
+		s.do()
 	}
 	b.recover(n, began)
-}
-
-// running is a fault of a round.
-type running struct {
-	lasts time.Duration
-	heal  healFunc // nil: it has not begun
-	fault report.Fault
 }
 
 // recover measures how soon the cluster is well, after the last fault of a round was healed.
