@@ -5,7 +5,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -170,20 +169,8 @@ func (b *bed) startNodes(names ...string) error {
 func (b *bed) statusAt(name string) (state wire.Cluster, err error) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url(name)+"/v1/cluster", http.NoBody)
-	if err != nil {
-		return state, err
-	}
-	request.Header.Set("Authorization", "Bearer "+b.token)
-	answer, err := b.http.Do(request)
-	if err != nil {
-		return state, err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return state, fmt.Errorf("node %s answers %s", name, answer.Status)
-	}
-	return state, json.NewDecoder(answer.Body).Decode(&state)
+	err = getJSON(ctx, b.http, b.url(name)+"/v1/cluster", b.token, &state)
+	return state, err
 }
 
 // urls returns the addresses of nodes as clients take them.

@@ -233,7 +233,6 @@ func (c *callers) every(pause time.Duration, stop <-chan struct{}, f func(int)) 
 // at about the same time.
 func (c *callers) load(o *order, caller int, stop <-chan struct{}) {
 	random := rand.New(rand.NewPCG(c.cfg.Seed, uint64(caller)))
-	recoveries := []string{recoveryHold, recoveryResend, recoveryVerify}
 	for step := 0; step < o.MaxKeys; step++ {
 		key := fmt.Sprintf("%s/%s-%d-%d", recoveries[random.IntN(3)], o.Name, caller, step)
 		if step%4 == 3 {
@@ -298,24 +297,29 @@ func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts tim
 func (c *callers) readers() (all []linear.Reader) {
 	for _, url := range c.cfg.URLs {
 		all = append(all, func(ctx context.Context, id flight.ID) (*client.Flight, error) {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/flights/"+id.String(), http.NoBody)
-			if err != nil {
-				return nil, err
-			}
-			request.Header.Set(wire.HeaderAuthorization, "Bearer "+c.cfg.Token)
-			answer, err := (&http.Client{Transport: c.network}).Do(request)
-			if err != nil {
-				return nil, err
-			}
-			defer answer.Body.Close()
-			if answer.StatusCode != http.StatusOK {
-				return nil, errors.New(answer.Status)
-			}
 			f := new(client.Flight)
-			return f, json.NewDecoder(answer.Body).Decode(f)
+			return f, getJSON(ctx, &http.Client{Transport: c.network}, url+"/v1/flights/"+id.String(), c.cfg.Token, f)
 		})
 	}
 	return all
+}
+
+// getJSON gets what a node says at a URL.
+func getJSON(ctx context.Context, by *http.Client, url, token string, said any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	request.Header.Set(wire.HeaderAuthorization, "Bearer "+token)
+	answer, err := by.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, answer.Status)
+	}
+	return json.NewDecoder(answer.Body).Decode(said)
 }
 
 // callWithAnotherInput calls a key that was used with another input. It must be refused.
@@ -333,7 +337,7 @@ func (c *callers) callWithAnotherInput(by *client.Client, caller, name string) {
 // decideAll decides, as a person would, what has become of the effects of calls that have been in doubt for a while, by the provider's
 // books. Jobs and sagas have a person of their own. It returns how many are in doubt, or 1 if it could not see that.
 func (c *callers) decideAll(olderThan time.Duration) (left int) {
-	for _, recovery := range []string{recoveryHold, recoveryResend, recoveryVerify, actionCallback, actionExec} {
+	for _, recovery := range append(recoveries[:], actionCallback, actionExec) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		var deciding sync.WaitGroup
 		page, err := c.mixed[0].List(ctx, client.Query{States: []string{"in_doubt"}, Action: recovery, Limit: 200})
@@ -347,9 +351,9 @@ func (c *callers) decideAll(olderThan time.Duration) (left int) {
 					continue
 				}
 				left++
-				if version, err := flight.ParseVersion(f.Version); err == nil && c.doubtLasts(f.Key+f.Version) >= olderThan {
+				if c.doubtLasts(f.Key+f.Version) >= olderThan {
 					deciding.Go(func() {
-						if err := c.decideDoubt(ctx, c.mixed[0], &effect.InDoubt{Key: flight.MustKey(f.Key), Version: version}); err != nil {
+						if err := c.decideDoubt(ctx, c.mixed[0], flight.MustKey(f.Key), f.Version); err != nil {
 							slog.Warn("a person could not decide", "key", f.Key, "error", err)
 						}
 					})

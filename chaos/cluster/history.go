@@ -15,6 +15,8 @@ const (
 	recoveryVerify = "verify"
 )
 
+var recoveries = [...]string{recoveryHold, recoveryResend, recoveryVerify}
+
 // The results of a call.
 const (
 	resultSucceeded   = "succeeded"
@@ -86,6 +88,15 @@ type History struct {
 	// MayEnd says that sessions may have ended, and attempts with them: etcd or the ledger had no majority for longer than a session
 	// lives.
 	MayEnd bool
+}
+
+// byKey returns the effects of each key.
+func byKey(effects []Effect) map[string][]Effect {
+	of := make(map[string][]Effect)
+	for _, e := range effects {
+		of[e.Key] = append(of[e.Key], e)
+	}
+	return of
 }
 
 func (h *History) addEffect(e Effect) {

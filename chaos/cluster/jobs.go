@@ -28,10 +28,7 @@ type JobEnd struct {
 // CheckJobs judges jobs, which were submitted in the order of their lanes. Workers and nodes may have died and stood still. A
 // person has decided each doubt by the provider's books. mayEnd says that the provider's window, or the time for look-ups, may have passed.
 func CheckJobs(jobs []Job, effects []Effect, ends []JobEnd, mayEnd bool) (found []Violation) {
-	effectsOf, endOf, lanes := make(map[string][]Effect), make(map[string]JobEnd), make(map[string][]*account)
-	for _, e := range effects {
-		effectsOf[e.Key] = append(effectsOf[e.Key], e)
-	}
+	effectsOf, endOf, lanes := byKey(effects), make(map[string]JobEnd), make(map[string][]*account)
 	for _, end := range ends {
 		endOf[end.Key] = end
 	}

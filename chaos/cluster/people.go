@@ -59,10 +59,9 @@ func (c *callers) runApproval(end *ApprovalEnd, i int) {
 	defer cancel()
 	until := func(f func() error) {
 		for end.Err = "not tried"; end.Err != "" && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
-			if end.Err = ""; true {
-				if err := f(); err != nil {
-					end.Err = err.Error()
-				}
+			end.Err = ""
+			if err := f(); err != nil {
+				end.Err = err.Error()
 			}
 		}
 	}
@@ -105,8 +104,7 @@ func (c *callers) runApproval(end *ApprovalEnd, i int) {
 			return err
 		}
 		if end.State = f.State; f.State == "in_doubt" {
-			version, _ := flight.ParseVersion(f.Version)
-			return errors.Join(errors.New("it is in doubt"), c.decideDoubt(ctx, by, &effect.InDoubt{Key: key, Version: version}))
+			return errors.Join(errors.New("it is in doubt"), c.decideDoubt(ctx, by, key, f.Version))
 		}
 		if f.State != "succeeded" && f.State != "cancelled" {
 			return fmt.Errorf("it is %s", f.State)
@@ -127,10 +125,7 @@ func isAway(code wire.Code) bool {
 
 // checkApprovals judges jobs that had to be approved by the provider's books.
 func checkApprovals(ends []ApprovalEnd, effects []Effect) (found []Violation) {
-	books := make(map[string][]Effect)
-	for _, e := range effects {
-		books[e.Key] = append(books[e.Key], e)
-	}
+	books := byKey(effects)
 	for i := range ends {
 		end := &ends[i]
 		say := func(format string, args ...any) {
@@ -183,10 +178,7 @@ func callBack(by *http.Client, url, body string) {
 
 // checkExecs judges runs of flightd exec, whose command prints the provider's answer.
 func checkExecs(execs []Exec, effects []Effect) (found []Violation) {
-	books, printed := make(map[string][]Effect), make(map[string]string)
-	for _, e := range effects {
-		books[e.Key] = append(books[e.Key], e)
-	}
+	books, printed := byKey(effects), make(map[string]string)
 	for _, x := range execs {
 		say := func(format string, args ...any) {
 			found = append(found, Violation{ruleExec, x.Key, fmt.Sprintf(format, args...)})

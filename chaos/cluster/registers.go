@@ -151,7 +151,7 @@ func (c *callers) submitLanes(stop <-chan struct{}) {
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
 	for i := range 3 * lockRegisters {
-		lane := fmt.Sprintf("default/%s/job-%d", []string{recoveryHold, recoveryResend, recoveryVerify}[i%3], i/3)
+		lane := fmt.Sprintf("default/%s/job-%d", recoveries[i%3], i/3)
 		lanes.Go(func() {
 			waiting := make(chan struct{}, lockQueue)
 			for n := 0; ; n++ {

@@ -15,7 +15,6 @@ import (
 // sagaDefinitions returns six sagas of the same five steps: half of them with a pivot, the recoveries of their steps in turn. The name of a step
 // ends with its recovery.
 func sagaDefinitions() (all []*saga.Definition) {
-	recoveries := [...]string{recoveryHold, recoveryResend, recoveryVerify}
 	retry := &saga.Retry{Attempts: 20, First: saga.Duration(200 * time.Millisecond), Max: saga.Duration(2 * time.Second)}
 	policies := map[string]saga.RunPolicy{recoveryHold: {Retry: retry}, recoveryResend: {Recovery: recoveryResend, ProviderWindow: saga.Duration(providerWindow), Retry: retry},
 		recoveryVerify: {Recovery: recoveryVerify, SettleDelay: saga.Duration(settleDelay), Retry: retry}}
@@ -73,13 +72,7 @@ const sagaEndLimit = time.Minute
 // CheckSagas judges sagas by the provider's books. Workers and nodes may have died and stood still. A person has decided each doubt by the books.
 // flagged are the steps whose flights say that they may have happened twice, or after their undo: their worker has stood still for too long.
 func CheckSagas(defs []*saga.Definition, effects []Effect, ends []SagaEnd, healed time.Time) (found []Violation, flagged []string) {
-	books := make(map[string]*account)
-	for _, e := range effects {
-		if books[e.Key] == nil {
-			books[e.Key] = &account{key: e.Key}
-		}
-		books[e.Key].effects = append(books[e.Key].effects, e)
-	}
+	books := byKey(effects)
 	for i := range ends {
 		end := &ends[i]
 		d := defs[slices.IndexFunc(defs, func(d *saga.Definition) bool { return strings.HasPrefix(end.Key, "default/"+d.Saga+"/") })]
@@ -88,15 +81,15 @@ func CheckSagas(defs []*saga.Definition, effects []Effect, ends []SagaEnd, heale
 		}}
 		for n := range d.Steps {
 			name := d.Steps[n].Name
-			c.did, c.undid = append(c.did, books[end.Key+"#"+name].firstEffect()), append(c.undid, books[end.Key+"#"+name+".undo"].firstEffect())
+			c.did, c.undid = append(c.did, firstEffect(books[end.Key+"#"+name])), append(c.undid, firstEffect(books[end.Key+"#"+name+".undo"]))
 		}
 		for _, key := range slices.Sorted(maps.Keys(end.Steps)) {
-			switch a := books[end.Key+"#"+key]; {
-			case end.Steps[key].Overlap:
-				flagged = append(flagged, end.Key+"#"+key)
-			case a != nil:
-				a.checkEffects(func(rule, format string, args ...any) { c.say(rule, key+": "+format, args...) })
+			a := &account{key: end.Key + "#" + key, effects: books[end.Key+"#"+key]}
+			if end.Steps[key].Overlap {
+				flagged = append(flagged, a.key)
+				continue
 			}
+			a.checkEffects(func(rule, format string, args ...any) { c.say(rule, key+": "+format, args...) })
 		}
 		c.checkForward()
 		c.checkUndos()
@@ -105,14 +98,11 @@ func CheckSagas(defs []*saga.Definition, effects []Effect, ends []SagaEnd, heale
 	return found, flagged
 }
 
-// firstEffect returns the first effect of a key that is no repeat, or nil.
-func (a *account) firstEffect() (first *Effect) {
-	if a == nil {
-		return nil
-	}
-	for i := range a.effects {
-		if e := &a.effects[i]; !e.Repeat && (first == nil || e.At.Before(first.At)) {
-			first = e
+// firstEffect returns the first effect that is no repeat, or nil.
+func firstEffect(effects []Effect) (first *Effect) {
+	for _, e := range effects {
+		if !e.Repeat && (first == nil || e.At.Before(first.At)) {
+			first = &e
 		}
 	}
 	return first

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/saga"
@@ -55,19 +54,10 @@ func (c *callers) runSaga(d *saga.Definition, id string, i int, atMost time.Dura
 	for n := range lasts {
 		lasts[n] = 10 + rand.Int64N(300)
 	}
-	for try := i; ; try++ {
-		within := 5 * time.Second
-		if rand.IntN(4) == 0 {
-			within = rand.N(20 * time.Millisecond)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), within)
-		_, err := c.single[c.cfg.Nodes[try%len(c.cfg.Nodes)]].StartSaga(ctx, d.Saga, id, map[string]any{"lasts_ms": lasts})
-		cancel()
-		if err == nil {
-			break
-		}
-		time.Sleep(rand.N(50 * time.Millisecond))
-	}
+	c.askNodes(i, func(ctx context.Context, node *client.Client) error {
+		_, err := node.StartSaga(ctx, d.Saga, id, map[string]any{"lasts_ms": lasts})
+		return err
+	})
 	var persons sync.WaitGroup
 	defer persons.Wait()
 	if i%6 == rand.IntN(6) {
@@ -95,8 +85,7 @@ func (c *callers) runSaga(d *saga.Definition, id string, i int, atMost time.Dura
 							c.cancelSaga(by, key)
 						}
 					default:
-						version, _ := flight.ParseVersion(f.Version)
-						if err = cmp.Or(err, c.decideDoubt(ctx, by, &effect.InDoubt{Key: flight.MustKey(f.Key), Version: version})); err == nil {
+						if err = cmp.Or(err, c.decideDoubt(ctx, by, flight.MustKey(f.Key), f.Version)); err == nil {
 							end.Doubts++
 						}
 					}

@@ -37,7 +37,6 @@ const (
 
 // jobsOf returns the jobs of an experiment: of each recovery two lanes of limit 1, one of limit 2, and jobs without a lane, in turn.
 func jobsOf(count int) (jobs []Job) {
-	recoveries := []string{recoveryHold, recoveryResend, recoveryVerify}
 	for i := range count {
 		row := i / laneLength
 		j := Job{Key: fmt.Sprintf("default/%s/job-%d", recoveries[row%3], i), Lasts: time.Duration(10+i*7%190) * time.Millisecond}
@@ -136,26 +135,34 @@ func (c *callers) submitJob(j *Job) int {
 	var queued atomic.Int32
 	for first := range 3 {
 		copies.Go(func() {
-			for try := first; ; try++ {
-				within := 5 * time.Second
-				if rand.IntN(4) == 0 {
-					within = rand.N(20 * time.Millisecond)
+			c.askNodes(first, func(ctx context.Context, node *client.Client) error {
+				job, err := node.Submit(ctx, client.Key(key.Name(), key.BusinessID()), input, opts...)
+				if err == nil && job.Status == client.Queued {
+					queued.Add(1)
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), within)
-				job, err := c.single[c.cfg.Nodes[try%len(c.cfg.Nodes)]].Submit(ctx, client.Key(key.Name(), key.BusinessID()), input, opts...)
-				cancel()
-				if err == nil {
-					if job.Status == client.Queued {
-						queued.Add(1)
-					}
-					return
-				}
-				time.Sleep(rand.N(50 * time.Millisecond))
-			}
+				return err
+			})
 		})
 	}
 	copies.Wait()
 	return int(queued.Load())
+}
+
+// askNodes asks one node after the other until there is an answer. One request in four has so little time that its answer may be lost.
+func (c *callers) askNodes(first int, ask func(ctx context.Context, node *client.Client) error) {
+	for n := first; ; n++ {
+		within := 5 * time.Second
+		if rand.IntN(4) == 0 {
+			within = rand.N(20 * time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		err := ask(ctx, c.single[c.cfg.Nodes[n%len(c.cfg.Nodes)]])
+		cancel()
+		if err == nil {
+			return
+		}
+		time.Sleep(rand.N(50 * time.Millisecond))
+	}
 }
 
 // awaitJob waits until a job is over. It decides doubts by the provider's books, as a person would.
@@ -166,7 +173,7 @@ func (c *callers) awaitJob(end *JobEnd) {
 		result, err := by.WaitResult(ctx, key)
 		var doubt *effect.InDoubt
 		if errors.As(err, &doubt) {
-			err = c.decideDoubt(ctx, by, doubt)
+			err = c.decideDoubt(ctx, by, doubt.Key, doubt.Version.String())
 			end.Doubts++
 		} else if err == nil {
 			end.Body = compact(string(result.Answer.Body))
@@ -181,20 +188,21 @@ func (c *callers) awaitJob(end *JobEnd) {
 	}
 }
 
-func (c *callers) decideDoubt(ctx context.Context, by *client.Client, doubt *effect.InDoubt) error {
+// decideDoubt decides a doubt by the provider's books, as a person would who has seen this version of the flight.
+func (c *callers) decideDoubt(ctx context.Context, by *client.Client, key flight.Key, version string) error {
 	time.Sleep(2 * lookUpLag) // a person takes a moment, and the provider tells of an effect a little later
-	finding, answer, err := c.find(ctx, doubt.Key)
+	finding, answer, err := c.find(ctx, key)
 	if err != nil {
 		return err
 	}
 	r := client.ResolveRequest{Result: "not_happened", Reason: "the provider's books"}
 	if finding == flight.FindingHappened {
-		if r.Result = "happened"; isStep(doubt.Key.String()) || isJob(doubt.Key.String()) || doubt.Key.Name() == actionApproved {
+		if r.Result = "happened"; isStep(key.String()) || isJob(key.String()) || key.Name() == actionApproved {
 			r.JSON = []byte(compact(string(answer.Body)))
 		} else {
 			r.Base64, r.ContentType = answer.Body, wire.TypeJSON // byte for byte
 		}
 	}
-	_, err = by.Resolve(ctx, doubt.Key.FlightID(), doubt.Version.String(), r)
+	_, err = by.Resolve(ctx, key.FlightID(), version, r)
 	return err
 }
