@@ -113,7 +113,12 @@ func newBed(t *run, opts *Options) *bed {
 	require.NoError(t, err)
 	b.token = strings.TrimSpace(string(token))
 	require.NoError(t, b.addDisks())
-	require.NoError(t, b.startNodes(b.names...))
+	for _, name := range b.names {
+		b.launch(name)
+	}
+	for _, p := range b.nodes {
+		b.awaitReady(p)
+	}
 	b.http = &http.Client{Transport: b.transport("callers")}
 	b.whole(30 * time.Second)
 	b.startCallers()
@@ -150,19 +155,6 @@ func (b *bed) launch(name string, more ...string) {
 			b.t.Logf("node %s logged at last:\n%s", name, p.LogTail(40))
 		}
 	})
-}
-
-// startNodes starts nodes that have ended, and waits until they serve callers.
-func (b *bed) startNodes(names ...string) error {
-	for _, name := range names {
-		b.launch(name)
-	}
-	for _, name := range names {
-		if _, err := b.nodes[name].AwaitReady(b.t.Context()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // statusAt asks a node for the state of the cluster.

@@ -51,17 +51,11 @@ func (b *bed) startEtcd() {
 	require.NoError(b.t, err, "%s", said)
 	first := b.etcd.members[0]
 	b.etcd.env = []string{"FLIGHTD_ETCD=" + strings.Join(etcdtest.URLs(b.etcd.members), ","), "FLIGHTD_ETCD_CERT=" + first.Cert, "FLIGHTD_ETCD_KEY=" + first.Key, "FLIGHTD_ETCD_CA=" + first.CA}
-	b.startMembers(ownMembers()...)
-}
-
-// startMembers starts members of the etcd that have ended, and waits until they serve.
-func (b *bed) startMembers(names ...string) {
-	for _, name := range names {
+	for _, name := range ownMembers() {
 		b.launchMember(name)
 	}
-	for _, name := range names {
-		_, err := b.etcd.running[name].AwaitReady(b.t.Context())
-		require.NoError(b.t, err)
+	for _, p := range b.etcd.running {
+		b.awaitReady(p)
 	}
 }
 

@@ -119,7 +119,9 @@ func processFaults() []fault {
 	only := func(_ *bed, victim string) []string { return []string{victim} }
 	freeze := func(times float64) fault {
 		return fault{fmt.Sprintf("worker stands still for %v sessions", times), needsProcess, anyWorker, time.Duration(times * float64(workerSession)),
-			func(b *bed, victim string, _ time.Duration) (healFunc, error) { return b.freeze(b.worker(victim)) }}
+			func(b *bed, victim string, _ time.Duration) (healFunc, error) {
+				return b.freeze(b.working[workerNumber(victim)])
+			}}
 	}
 	restart := func(name, offset string) fault {
 		return fault{name, needsProcess, leaderOrNode, 0, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
@@ -163,8 +165,9 @@ func processFaults() []fault {
 			return b.freeze(b.calling[victim])
 		}},
 		{"worker killed", needsProcess, anyWorker, 0, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
-			b.worker(victim).Kill()
-			return func() (int, string, error) { return 1, "it ended by SIGKILL", b.startWorkerAgain(victim) }, nil
+			i := workerNumber(victim)
+			b.working[i].Kill()
+			return func() (int, string, error) { b.working[i] = b.startWorker(i); return 1, "it ended by SIGKILL", nil }, nil
 		}},
 		{"lease epoch raised by an operator", needsAll, leaderOrNode, time.Second, func(b *bed, _ string, _ time.Duration) (healFunc, error) {
 			said, err := b.run("cluster", "raise-lease-epoch", "--reason", "chaos", "--yes")

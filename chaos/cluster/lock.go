@@ -39,16 +39,14 @@ func lockExperiment(t *run, opts *Options) *report.Result {
 	etcd, err := proctest.Start(spec)
 	require.NoError(t, err)
 	t.Cleanup(etcd.Kill)
-	_, err = etcd.AwaitReady(t.Context())
-	require.NoError(t, err)
+	b.awaitReady(etcd)
 	b.config.SessionMS, b.config.MutexEtcd = lockSession.Milliseconds(), member.URL()
 	b.startWorkers(lockWorkers)
 	var mutexes []*proctest.Process
 	for i := range lockWorkers {
 		name := fmt.Sprint(guardMutex, i)
-		mutexes = append(mutexes, b.startPart(name, b.programs[0], eventsOf(b, name)))
-		_, err := mutexes[i].AwaitReady(t.Context())
-		require.NoError(t, err)
+		mutexes = append(mutexes, b.startPart(name, b.programs[0], eventsOf(b, name), workerEnv+"="+name))
+		b.awaitReady(mutexes[i])
 	}
 	t.Logf("%d nodes; %d workers, and %d with a mutex; seed %d; data and logs in %s", opts.Nodes, lockWorkers, lockWorkers, opts.Seed, b.dir)
 	b.tell(order{Do: "lanes", Name: "lanes"})

@@ -37,35 +37,40 @@ func (b *bed) startCallers() {
 		require.NoError(b.t, err)
 		b.programs = append(b.programs, []string{python, "-B", source}, []string{node, compiled})
 	}
-	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: b.opts.Seed,
+	b.config = callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: b.opts.Seed,
 		Parts: len(b.programs), policyTimes: policyTimes{providerWindow.Milliseconds(), settleDelay.Milliseconds()},
 		SessionMS: workerSession.Milliseconds()}
 	balancer := b.startBalancer()
 	for i, name := range b.names {
-		cfg.URLs = append(cfg.URLs, b.url(name))
+		b.config.URLs = append(b.config.URLs, b.url(name))
 		next, last := b.names[(i+1)%len(b.names)], b.names[(i+2)%len(b.names)]
 		// A client that knows two nodes asks one that does not lead, a third of the time.
-		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), balancer, b.urls([]string{name, next}), balancer)
+		b.config.Addresses = append(b.config.Addresses, b.urls([]string{name, next, last}), balancer, b.urls([]string{name, next}), balancer)
 	}
-	b.config = cfg
-	for i, program := range b.programs {
-		cfg.Part = i
-		settings, err := json.Marshal(cfg)
-		require.NoError(b.t, err)
+	for part, program := range b.programs {
+		b.config.Part = part
 		name := "callers-" + filepath.Base(program[len(program)-1])
-		p, err := proctest.Start(proctest.Spec{
-			Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start,
-			Env:  b.env("HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings)),
-			Line: eventsOf(b, name),
-		})
-		require.NoError(b.t, err)
-		b.calling[name] = p
-		b.t.Cleanup(p.Kill)
+		b.calling[name] = b.startPart(name, program, eventsOf(b, name))
 	}
 	for _, p := range b.calling {
-		_, err = p.AwaitReady(b.t.Context())
-		require.NoError(b.t, err)
+		b.awaitReady(p)
 	}
+}
+
+// startPart starts the process of callers, or of a worker, which the environment names.
+func (b *bed) startPart(name string, program []string, line func(line string), env ...string) *proctest.Process {
+	settings, err := json.Marshal(b.config)
+	require.NoError(b.t, err)
+	p, err := proctest.Start(proctest.Spec{Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start, Line: line,
+		Env: b.env(append(env, "HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings))...)})
+	require.NoError(b.t, err)
+	b.t.Cleanup(p.Kill)
+	return p
+}
+
+func (b *bed) awaitReady(p *proctest.Process) {
+	_, err := p.AwaitReady(b.t.Context())
+	require.NoError(b.t, err)
 }
 
 // eventsOf returns a function that stores the events of a program, which are the lines that it writes.
