@@ -4,11 +4,13 @@ package cluster
 
 import (
 	"context"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,27 +32,21 @@ func (b *bed) startBalancer() string {
 		require.NoError(b.t, err)
 		nodes = append(nodes, node)
 	}
-	server := &http.Server{ErrorLog: log.New(discard{}, "", 0), Handler: &httputil.ReverseProxy{
+	quiet := log.New(io.Discard, "", 0)
+	server := &http.Server{ErrorLog: quiet, Handler: &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(nodes[next.Add(1)%uint64(len(nodes))]) },
 		Transport:     b.transport("balancer"),
 		FlushInterval: -1,
-		ErrorLog:      log.New(discard{}, "", 0),
+		ErrorLog:      quiet,
 	}}
-	done := make(chan struct{})
-	go func() { // ends with Close
-		defer close(done)
-		_ = server.Serve(l)
-	}()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) }) // ends with Close
 	b.t.Cleanup(func() {
 		_ = server.Close()
-		<-done
+		serving.Wait()
 	})
 	return "http://" + l.Addr().String()
 }
-
-type discard struct{}
-
-func (discard) Write(text []byte) (int, error) { return len(text), nil }
 
 // transport returns a transport whose connections begin at a host.
 func (b *bed) transport(host string) *http.Transport {

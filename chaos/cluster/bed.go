@@ -192,13 +192,8 @@ func (b *bed) run(args ...string) (string, error) {
 }
 
 // others returns the names of the other nodes.
-func (b *bed) others(name string) (names []string) {
-	for _, other := range b.names {
-		if other != name {
-			names = append(names, other)
-		}
-	}
-	return names
+func (b *bed) others(name string) []string {
+	return slices.DeleteFunc(slices.Clone(b.names), func(other string) bool { return other == name })
 }
 
 // whole waits until every node takes part: each node describes all of them as present, and not behind.

@@ -377,27 +377,21 @@ func (c *callers) doubtLasts(doubt string) time.Duration {
 }
 
 func resultOf(err error) string {
-	var doubt *effect.InDoubt
-	var unrecorded *effect.Unrecorded
-	var busy *effect.Busy
-	var unavailable *effect.Unavailable
 	var unsettled *effect.Unsettled
-	var fenced *effect.Fenced
-	var suspended *effect.Suspended
 	switch {
-	case errors.As(err, &suspended):
+	case errors.As(err, new(*effect.Suspended)):
 		return resultSuspended
 	case err == nil:
 		return resultSucceeded
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*effect.InDoubt)):
 		return resultInDoubt
-	case errors.As(err, &unrecorded):
+	case errors.As(err, new(*effect.Unrecorded)):
 		return resultUnrecorded
-	case errors.As(err, &busy), errors.As(err, &unavailable), errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
+	case errors.As(err, new(*effect.Busy)), errors.As(err, new(*effect.Unavailable)), errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
 		return resultUnavailable
 	case unsettled != nil:
 		return resultUnsettled
-	case errors.As(err, &fenced):
+	case errors.As(err, new(*effect.Fenced)):
 		return resultFenced
 	}
 	return resultOther

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/chaos/netbed"
 	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
 )
@@ -86,23 +85,4 @@ func (b *bed) etcdLeader() (leader string) {
 	}
 	require.NotEmpty(b.t, leader)
 	return leader
-}
-
-// rest returns the hosts from which a node is cut off: those of the other nodes, those of an etcd of its own, or both. port is
-// nodesPort, etcdPort or 0; the port that etcd uses in this layout is returned.
-func (b *bed) rest(node string, port int) (hosts []*netbed.Host, portHere int) {
-	if b.etcd == nil || port != etcdPort {
-		for _, other := range b.others(node) {
-			hosts = append(hosts, b.host(other))
-		}
-	}
-	if b.etcd != nil && port != nodesPort {
-		for _, member := range ownMembers() {
-			hosts = append(hosts, b.host(member))
-		}
-		if port == etcdPort {
-			port = etcdClientPort
-		}
-	}
-	return hosts, port
 }

@@ -270,16 +270,25 @@ func linkFaults(b *bed) []fault {
 	return all
 }
 
-// linksOf returns the links between a node and the rest of the cluster: what comes in, what goes out, or both. port is nodesPort,
-// etcdPort, or 0 for both.
+// linksOf returns the links between a node and the rest of the cluster: what comes in, what goes out, or both. port is nodesPort, for links to
+// the other nodes, etcdPort, for links to where etcd runs, or 0 for both.
 func (b *bed) linksOf(node string, port int, in, out bool) (links []netbed.Link) {
-	others, port := b.rest(node, port)
-	for _, other := range others {
+	var rest []string
+	if b.etcd == nil || port != etcdPort {
+		rest = b.others(node)
+	}
+	if b.etcd != nil && port != nodesPort {
+		rest = append(rest, ownMembers()...)
+		if port == etcdPort {
+			port = etcdClientPort
+		}
+	}
+	for _, other := range rest {
 		if in {
-			links = append(links, netbed.Link{From: other, To: b.host(node), Port: port})
+			links = append(links, netbed.Link{From: b.host(other), To: b.host(node), Port: port})
 		}
 		if out {
-			links = append(links, netbed.Link{From: b.host(node), To: other, Port: port})
+			links = append(links, netbed.Link{From: b.host(node), To: b.host(other), Port: port})
 		}
 	}
 	return links

@@ -5,6 +5,7 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -179,10 +180,6 @@ func (b *bed) clockOf(node string) (most time.Duration) {
 
 // someCallers returns the name of one program of callers.
 func (b *bed) someCallers() string {
-	var names []string
-	for name := range b.calling {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(b.calling))
 	return names[b.random.IntN(len(names))]
 }

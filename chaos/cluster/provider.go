@@ -121,14 +121,15 @@ func (p *provider) act(w http.ResponseWriter, r *http.Request) {
 		e.At = time.Now()
 	}
 	e.Trouble = string(met)
-	status, over := p.record(&e)
-	switch {
-	case asked.CallBack != "":
+	p.mu.Lock()
+	status, over := p.recordLocked(&e)
+	p.mu.Unlock()
+	if asked.CallBack != "" {
 		p.serving.Go(func() {
 			time.Sleep(e.Lasts)
 			callBack(p.calling, asked.CallBack, e.Body)
 		})
-	default:
+	} else {
 		time.Sleep(time.Until(over)) // a repeat waits for the effect, too
 	}
 	switch {
@@ -145,13 +146,7 @@ func (p *provider) act(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// record lets an effect happen, unless it is a repeat, and writes it into the books. It returns the status of the answer, and when the effect is over.
-func (p *provider) record(e *Effect) (status int, over time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.recordLocked(e)
-}
-
+// recordLocked lets an effect happen, unless it is a repeat, and writes it into the books. It returns the status of the answer, and when the effect is over.
 func (p *provider) recordLocked(e *Effect) (status int, over time.Time) {
 	status, over = http.StatusOK, e.At.Add(e.Lasts)
 	if first := p.byIdem[e.IdempotencyKey]; recoveryOf(e.Key) == recoveryResend && first != nil && e.At.Sub(first.At) < providerWindow+providerGrace {
