@@ -143,12 +143,11 @@ func (b *bed) launch(name string, more ...string) {
 	if b.etcd != nil {
 		env = append(env, b.etcd.env...)
 	}
-	p, err := proctest.Start(proctest.Spec{
+	p := b.start(proctest.Spec{
 		Name: "node " + name, Path: b.opts.Flightd, Log: b.path(name + ".log"), Env: env, Start: b.host(name).Start, ReadyTimeout: time.Minute,
 		Args: []string{"serve", "--cluster", cmp.Or(b.bundle[name], b.path("founding/"+name)), "--data", b.data(name),
 			"--listen", fmt.Sprintf("%s:%d", b.host(name).Address, apiPort)},
 	})
-	require.NoError(b.t, err)
 	b.nodes[name] = p
 	b.t.Cleanup(func() {
 		if p.Kill(); b.t.Failed() && b.nodes[name] == p {

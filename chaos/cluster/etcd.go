@@ -61,10 +61,7 @@ func (b *bed) startEtcd() {
 func (b *bed) launchMember(name string) {
 	spec := etcdtest.Spec(b.etcd.binary, b.etcd.members, slices.Index(ownMembers(), name))
 	spec.Start, spec.Env = b.host(name).Start, []string{"PATH=" + os.Getenv("PATH")}
-	p, err := proctest.Start(spec)
-	require.NoError(b.t, err)
-	b.etcd.running[name] = p
-	b.t.Cleanup(p.Kill)
+	b.etcd.running[name] = b.start(spec)
 }
 
 var becameLeader = regexp.MustCompile(`became leader at term (\d+)`)

@@ -160,10 +160,7 @@ func (j *judge) seconds() (all []report.Second) {
 // workloads counts the use of the cluster, by kind.
 func (j *judge) workloads() []report.Workload {
 	calls := make(map[string]*report.Workload)
-	effects := make(map[string]int)
-	for _, e := range j.Effects {
-		effects[kindOf(e.Key)]++
-	}
+	effects := countBy(j.Effects, func(e *Effect) string { return kindOf(e.Key) })
 	results := make(map[string]map[string]int)
 	for i := range j.Calls {
 		c := &j.Calls[i]
@@ -184,25 +181,21 @@ func (j *judge) workloads() []report.Workload {
 	for _, end := range j.JobEnds {
 		doubts += end.Doubts
 	}
-	states := make(map[string]int)
-	for i := range j.SagaEnds {
-		states[j.SagaEnds[i].State]++
-	}
 	return append(all,
 		report.Workload{Name: "jobs that await approval", Operations: 3 * len(j.Approvals), Effects: effects[actionApproved]},
 		report.Workload{Name: "flightd exec", Operations: len(j.Execs), Effects: effects[actionExec]},
-		report.Workload{Name: "operators and readers", Operations: len(j.Ops), Text: fmt.Sprint(j.kindsOfOps())},
+		report.Workload{Name: "operators and readers", Operations: len(j.Ops), Text: fmt.Sprint(countBy(j.Ops, func(o *linear.Op) string { return o.Kind }))},
 		report.Workload{Name: kindJobs, Operations: 3 * len(j.JobEnds), Effects: effects[kindJobs], Text: fmt.Sprintf("%d jobs, each submitted three times; a person decided %d doubts", len(j.JobEnds), doubts)},
-		report.Workload{Name: kindSagas, Operations: len(j.SagaEnds), Effects: effects[kindSagas], Text: fmt.Sprint(states)},
+		report.Workload{Name: kindSagas, Operations: len(j.SagaEnds), Effects: effects[kindSagas], Text: fmt.Sprint(countBy(j.SagaEnds, func(end *SagaEnd) string { return end.State }))},
 		report.Workload{Name: "replays at the end", Operations: len(j.Readings), Text: "each key at each node"})
 }
 
-func (j *judge) kindsOfOps() map[string]int {
-	kinds := make(map[string]int)
-	for i := range j.Ops {
-		kinds[j.Ops[i].Kind]++
+func countBy[T any](all []T, kind func(*T) string) map[string]int {
+	counts := make(map[string]int)
+	for i := range all {
+		counts[kind(&all[i])]++
 	}
-	return kinds
+	return counts
 }
 
 const (

@@ -36,10 +36,7 @@ func lockExperiment(t *run, opts *Options) *report.Result {
 	member := etcdtest.Member{Name: "mutex", Dir: b.path("data-mutex"), Client: fmt.Sprintf("%s:%d", host.Address, etcdClientPort), Peer: fmt.Sprintf("%s:%d", host.Address, etcdPort)}
 	spec := etcdtest.Spec(binary, []etcdtest.Member{member}, 0)
 	spec.Start, spec.Env = host.Start, b.env()
-	etcd, err := proctest.Start(spec)
-	require.NoError(t, err)
-	t.Cleanup(etcd.Kill)
-	b.awaitReady(etcd)
+	b.awaitReady(b.start(spec))
 	b.config.SessionMS, b.config.MutexEtcd = lockSession.Milliseconds(), member.URL()
 	b.startWorkers(lockWorkers)
 	var mutexes []*proctest.Process

@@ -57,12 +57,41 @@ func (b *bed) startCallers() {
 	}
 }
 
+// startWorkers starts workers, and waits until they are ready.
+func (b *bed) startWorkers(count int) {
+	for i := range count {
+		b.working = append(b.working, b.startWorker(i))
+	}
+	for _, p := range b.working {
+		b.awaitReady(p)
+	}
+}
+
+// startWorker starts the process of a worker, with the spool of the one before it. A third of the workers are in each language.
+func (b *bed) startWorker(i int) *proctest.Process {
+	name := fmt.Sprint("worker-", i)
+	return b.startPart(name, b.programs[i%len(b.programs)], nil, workerEnv+"="+name)
+}
+
+// workerNumber returns the number of a worker by its name.
+func workerNumber(name string) (i int) {
+	if _, err := fmt.Sscanf(name, "worker-%d", &i); err != nil {
+		panic(err)
+	}
+	return i
+}
+
 // startPart starts the process of callers, or of a worker, which the environment names.
 func (b *bed) startPart(name string, program []string, line func(line string), env ...string) *proctest.Process {
 	settings, err := json.Marshal(b.config)
 	require.NoError(b.t, err)
-	p, err := proctest.Start(proctest.Spec{Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start, Line: line,
+	return b.start(proctest.Spec{Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start, Line: line,
 		Env: b.env(append(env, "HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings))...)})
+}
+
+// start starts a process, which is killed when the run is over.
+func (b *bed) start(spec proctest.Spec) *proctest.Process {
+	p, err := proctest.Start(spec)
 	require.NoError(b.t, err)
 	b.t.Cleanup(p.Kill)
 	return p
