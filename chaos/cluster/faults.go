@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -346,10 +347,7 @@ func etcdFaults() []fault {
 				var all []string
 				for _, heal := range heals {
 					count, text, failed := heal()
-					if failed != nil {
-						err = failed
-					}
-					bites, all = bites+count, append(all, text)
+					bites, all, err = bites+count, append(all, text), errors.Join(err, failed)
 				}
 				return bites, strings.Join(all, ", "), err
 			}, nil
