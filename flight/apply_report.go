@@ -17,7 +17,7 @@ func (t *transition) report(c *Report) Decision {
 	case isNewest && !f.State.Terminal():
 		t.acceptReport(c)
 		return DecisionAccepted
-	case t.header.FeatureLevel() >= LevelNotify && t.wasAccepted(c):
+	case t.header.FeatureLevel() >= LevelNotify && t.isOldNews(c):
 		return DecisionAccepted
 	case c.Token.StoreEpoch != t.header.StoreEpoch, f == nil, c.Token.Number > f.Fence.Number, f.Receipt.isOfLostReport(c):
 		return t.reportLost(c)
@@ -25,11 +25,18 @@ func (t *transition) report(c *Report) Decision {
 	return t.fenceReport(c)
 }
 
-// wasAccepted reports whether a report that leaves no receipt is a repeat: it was accepted when its attempt was the newest one. Two copies
-// of a report that a node could not store may wait, in the node's spool and in the caller's, and the second one comes late.
-func (t *transition) wasAccepted(c *Report) bool {
+// isOldNews reports whether a report that leaves no receipt is no evidence: it was accepted when its attempt was the newest one, or it
+// is of an attempt so old that the flight does not store it any more. Two copies of a report that a node could not store may wait, in the
+// node's spool and in the caller's, and the second one may come when many attempts have followed.
+func (t *transition) isOldNews(c *Report) bool {
 	f := t.flight()
-	return f != nil && c.Generation == f.Generation && !c.Outcome.Final() && slices.ContainsFunc(f.Attempts, func(a Attempt) bool {
+	if f == nil || c.Generation != f.Generation || c.Outcome.Final() {
+		return false
+	}
+	if len(f.Attempts) == MaxAttempts && c.Token.StoreEpoch == t.header.StoreEpoch && c.Token.Number < f.Attempts[0].Number {
+		return true
+	}
+	return slices.ContainsFunc(f.Attempts, func(a Attempt) bool {
 		return t.isTokenOf(&a, c.Token) && a.ReportedOutcomes&outcomeBit(c.Outcome) != 0
 	})
 }

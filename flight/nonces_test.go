@@ -22,7 +22,7 @@ func TestBounds(t *testing.T) {
 	f := p.flight()
 	p.check(len(f.Attempts) == flight.MaxAttempts && f.AttemptCount == 3*flight.MaxAttempts && f.TaintingAttempts == f.AttemptCount-1, "attempts")
 	for n := range 2 * flight.MaxAttempts {
-		p.run(report(n+1, flight.OutcomeNotDone, "")).expect(flight.DecisionFenced, flight.StateRunning)
+		p.run(report(n+1, flight.OutcomeRefused, "")).expect(flight.DecisionFenced, flight.StateRunning)
 	}
 	f = p.flight()
 	p.check(len(f.Evidence) == flight.MaxEvidence && f.EvidenceOmitted == flight.MaxAttempts, "evidence")

@@ -12,8 +12,12 @@ func (s *step) fromNewest(c *flight.Report) bool {
 	return n != nil && c.Generation == s.b.Generation && s.names(c.Token, n) && !s.b.State.Terminal()
 }
 
-// wasAccepted reports whether the same outcome of the same attempt was accepted before.
+// wasAccepted reports whether the same outcome of the same attempt was accepted before, as far as the flight knows: it stores only its
+// newest attempts.
 func (s *step) wasAccepted(c *flight.Report) bool {
+	if n := len(s.b.Attempts); n == flight.MaxAttempts && !c.Outcome.Final() && c.Token.Number < s.b.Attempts[0].Number && c.Token.StoreEpoch == s.h.StoreEpoch {
+		return true
+	}
 	return c.Generation == s.b.Generation && slices.ContainsFunc(s.b.Attempts, func(x flight.Attempt) bool {
 		return s.names(c.Token, &x) && x.ReportedOutcomes&(1<<c.Outcome) != 0
 	})
