@@ -322,15 +322,20 @@ func getJSON(ctx context.Context, by *http.Client, url, token string, said any) 
 	return json.NewDecoder(answer.Body).Decode(said)
 }
 
-// callWithAnotherInput calls a key that was used with another input. It must be refused.
+// callWithAnotherInput calls a key that was used with another input. It must be refused; a node that knows the key does so without the log.
 func (c *callers) callWithAnotherInput(by *client.Client, caller, name string) {
 	key := flight.MustKey("default/" + name)
 	call := c.callOf(key)
 	call.Submission.Fingerprint = flight.FingerprintBytes([]byte("another input"))
 	record := &Call{Key: key.String(), Caller: caller + " with another input", Began: time.Now(), Result: resultOther, Err: "another input was not refused"}
 	_, err := by.Do(context.Background(), call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) { return c.act(ctx, at, 0) })
-	if record.Ended = time.Now(); err == nil {
+	record.Ended = time.Now()
+	var conflict *effect.Conflict
+	switch {
+	case err == nil:
 		c.say(&event{Call: record})
+	case errors.As(err, &conflict):
+		c.say(&event{Conflict: true})
 	}
 }
 

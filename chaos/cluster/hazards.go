@@ -164,7 +164,7 @@ func afterUndo(e *evidence) (count int) {
 const (
 	noEtcd      = "etcd has no majority for a time"
 	notRestored = "not met here: no fault puts etcd or the ledger of all nodes back; shown by "
-	noTimeOut   = "not met here: no attempt has a time-out; shown by "
+	withTimeOut = "jobs with a time-out, whose handlers do not notice it: "
 )
 
 // allHazards returns the rows H1 to H43. The counts of the log are those of the part that the nodes still have.
@@ -195,13 +195,13 @@ func allHazards() []hazard {
 			}
 			return count + e.log.Hazards[11]
 		}},
-		{12, "A session opens a key again while its earlier handler still runs.", noTimeOut + "TestHazard12_", func(e *evidence) int {
+		{12, "A session opens a key again while its earlier handler still runs.", withTimeOut + "lost attempts that were reported when their session had the next one", func(e *evidence) int {
 			return e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.SameSession && l.Reported })
 		}},
 		{13, "etcd is unreachable in the middle of an effect.", noEtcd + ": effects under way then", func(e *evidence) int { return e.during(false, false, withoutEtcd...) }},
 		{14, "The ledger is unreachable, and etcd answers.", "no majority of the ledger: calls and effects under way then", func(e *evidence) int { return e.during(false, true, "no majority of the ledger") }},
 		{15, "Renewals arrive at etcd, and their answers do not come back.", "a node cut off from what others send: faults that dropped packets", func(e *evidence) int { return e.bitten("node cut off from what others send") }},
-		{16, "A handler hangs while its session is renewed.", noTimeOut + "TestHazard16_", func(e *evidence) int {
+		{16, "A handler hangs while its session is renewed.", withTimeOut + "attempts that it ended", func(e *evidence) int {
 			return e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.Cause == "its time-out is over" })
 		}},
 		{17, "The session of a dead caller does not expire.", "workers killed while " + noEtcd + ": their lost attempts", func(e *evidence) int {
@@ -225,7 +225,7 @@ func allHazards() []hazard {
 		{27, "The machine sleeps.", "not met here: all hosts share the machine's clocks, which go on while a process is frozen; shown by TestHazard02_07_27_", nil},
 		{28, "Raft answers with an error although the entry may be committed.", "leaders killed or cut off under all workloads: commands that are in the log again in a later term", logged(28)},
 		{29, "A follower that lags behind does not know a flight.", "operators and readers, slow or cut links: answers older than what another client was told before", behind},
-		{30, "A key comes with another input.", "keys shared by four callers, one call in eight with another input: opens and submissions that were refused for it", func(e *evidence) int { return e.log.Answers["Open conflict"] + e.log.Answers["Submit conflict"] }},
+		{30, "A key comes with another input.", "keys shared by four callers, one call in eight with another input: calls that were refused for it", func(e *evidence) int { return e.Conflicts }},
 		{31, "A new release of the caller sends another body for the same intent.", "not met here: callers have one release; shown by TestHazard31_", nil},
 		{32, "A request is repeated after the provider has forgotten the idempotency key.", "keys that are sent again: attempts that were held back because the provider's two minutes were over", logged(32)},
 		{33, "The provider repeats a stored error for the key.", "keys that are sent again, the provider answers 500 for ever: repeats that got the stored error", replayedErrors},
@@ -274,7 +274,7 @@ func notCovered(nodes int, ownEtcd bool, missing uint64) []string {
 		"Disks: single errors of reads and writes, writes that are slow and not stalled, damaged snapshots and damaged files of etcd besides its log.",
 		"Processes: deaths at chosen lines (they come at random moments), and limits of memory.",
 		"Providers: one that declares what it does not keep, such as idempotency keys that it forgets within its window; one that acts twice on one request. flightd promises nothing then.",
-		"Callers: programs that embed a node, attempts with a time-out, several namespaces and tokens, and inputs and receipts at their limits.",
+		"Callers: programs that embed a node, several namespaces and tokens, and inputs and receipts at their limits.",
 		"People and ledgers with a secret: attacks, stolen tokens, and a host that lies. The callers, the provider and the nodes keep to the protocol.",
 	}
 	if nodes < 5 {

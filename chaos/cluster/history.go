@@ -82,6 +82,7 @@ type History struct {
 	Execs     []Exec
 	Approvals []ApprovalEnd
 	Ops       []linear.Op
+	Conflicts int           // calls that were refused because of another input
 	Healed    time.Time     // when the last fault was healed
 	Session   time.Duration // the time to live of the callers' sessions
 	Nodes     []string
@@ -120,6 +121,8 @@ func (h *History) add(e *event) {
 		h.Approvals = append(h.Approvals, *e.ApprovalEnd)
 	case e.Op != nil:
 		h.Ops = append(h.Ops, *e.Op)
+	case e.Conflict:
+		h.Conflicts++
 	case e.SagaEnd != nil:
 		h.SagaEnds = append(h.SagaEnds, *e.SagaEnd)
 	}
@@ -147,6 +150,7 @@ type event struct {
 	SagaEnd     *SagaEnd     `json:",omitempty"`
 	ApprovalEnd *ApprovalEnd `json:",omitempty"`
 	Op          *linear.Op   `json:",omitempty"`
+	Conflict    bool         `json:",omitempty"` // a call was refused because of another input
 	Done        string       `json:",omitempty"` // the name of an order that was carried out
 }
 

@@ -14,6 +14,8 @@ type Job struct {
 	Lane  string        // "": it stands in none
 	Limit int           // of the lane
 	Lasts time.Duration // of the effect
+	// TimeOut is that of each attempt; 0: none. Workers in Go do not notice that it is over.
+	TimeOut time.Duration
 }
 
 // JobEnd is what became of a job, as those who submitted it were told.

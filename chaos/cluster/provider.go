@@ -64,6 +64,7 @@ type effectRequest struct {
 	LastsMS int64  `json:"lasts_ms"`
 	// CallBack is where the provider reports the end of the effect; "": it answers then.
 	CallBack string `json:"call_back,omitempty"`
+	Hangs    bool   `json:"hangs,omitempty"` // a worker in Go goes on when its attempt's time is over
 }
 
 // newProvider starts a provider. close must be called.

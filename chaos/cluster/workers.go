@@ -45,6 +45,9 @@ func jobsOf(count int) (jobs []Job) {
 		}
 		if kind := row / 3 % 4; kind < 3 {
 			j.Lane, j.Limit = fmt.Sprint("customer/", row), 1+kind/2
+		} else if i%10 == 7 && i < count*3/4 { // later ones would make the end of the run late
+			j.TimeOut = time.Second
+			j.Lasts += flight.PauseBound // so that the ledger ends the attempt before
 		}
 		jobs = append(jobs, j)
 	}
@@ -73,6 +76,9 @@ func runWorker(settings, name string, out io.Writer) error {
 		if c.cfg.MutexEtcd != "" {
 			answer, err := c.update(ctx, at.Key().String(), at.Transport(c.network))
 			return answer.Body, err
+		}
+		if in.Hangs {
+			ctx = context.WithoutCancel(ctx)
 		}
 		answer, err := c.act(ctx, at, time.Duration(in.LastsMS)*time.Millisecond)
 		return answer.Body, err
@@ -126,11 +132,13 @@ func (c *callers) submitJobs(jobs []Job, pause time.Duration) {
 // next node. It returns how often it was told that the job is new.
 func (c *callers) submitJob(j *Job) int {
 	key := flight.MustKey(j.Key)
-	opts := []client.JobOption{client.JobPolicy(policyOf(recoveryOf(j.Key)))}
+	policy := policyOf(recoveryOf(j.Key))
+	policy.AttemptTimeout = j.TimeOut
+	opts := []client.JobOption{client.JobPolicy(policy)}
 	if j.Lane != "" {
 		opts = append(opts, client.Lane(j.Lane), client.LaneLimit(j.Limit))
 	}
-	input := effectRequest{Key: j.Key, LastsMS: j.Lasts.Milliseconds()}
+	input := effectRequest{Key: j.Key, LastsMS: j.Lasts.Milliseconds(), Hangs: j.TimeOut > 0}
 	var copies sync.WaitGroup
 	var queued atomic.Int32
 	for first := range 3 {
