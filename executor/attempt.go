@@ -112,10 +112,11 @@ func (a *attempt) Report(_ context.Context, end runner.Completion) (runner.Answe
 	ex.cfg.Crash(crashpoint.BeforeRelease)
 	a.Release()
 	f = reply.Flight
+	fenced := reply.Decision != flight.DecisionAccepted || r.IsBehind(f)
 	switch {
-	case reply.Decision != flight.DecisionAccepted && (f == nil || !f.State.Terminal()):
+	case fenced && (f == nil || !f.State.Terminal()):
 		return runner.Answer{}, &effect.Fenced{Key: a.call.Key}
-	case reply.Decision != flight.DecisionAccepted:
+	case fenced:
 		return ex.finalAnswer(f, a.call, effect.SourceReplayed)
 	case end.Outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
 		result, err := ex.writer.Receipt(f, r.Body.Data, effect.SourceExecuted) // without a second read of the body

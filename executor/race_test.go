@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -105,6 +106,27 @@ func TestHazard05_AFrozenHolderAndARunningSuccessor(t *testing.T) {
 		g2.result <- nil
 		require.NoError(t, (<-second).err)
 		require.Len(t, a.Flight(call.Key).Evidence, 1)
+	})
+}
+
+// So many attempts have followed that the flight has forgotten the holder's. Its unknown outcome says nothing of the newest attempt.
+func TestHazard05_AFrozenHolderAfterManyAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
+		b := a.Restart(t, flightdtest.Options{})
+		call, g2 := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}), newBlockingHandler()
+		g1, first := freezeMidEffect(t, a, call, "ch_1")
+		for range flight.MaxAttempts {
+			_, err := b.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errors.New("no answer") })
+			requireAs[*effect.Unsettled](t, err)
+		}
+		second := doInBackground(t.Context(), b, call, g2.handle)
+		<-g2.started
+		a.Leases.Thaw()
+		g1.result <- errors.New("no answer")
+		requireAs[*effect.Fenced](t, (<-first).err)
+		g2.result <- nil
+		require.NoError(t, (<-second).err)
+		require.Empty(t, a.Flight(call.Key).Evidence)
 	})
 }
 

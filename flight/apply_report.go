@@ -3,7 +3,8 @@ package flight
 import "slices"
 
 // report stores the outcome of an attempt (invariant I3). It accepts the report of the newest attempt until the flight is
-// over, and its repeats. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt.
+// over, and its repeats. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt; see
+// needsNoEvidence for those that are not stored.
 func (t *transition) report(c *Report) Decision {
 	f := t.flight()
 	if !t.absent() && f.Policy.Saga {
@@ -17,7 +18,7 @@ func (t *transition) report(c *Report) Decision {
 	case isNewest && !f.State.Terminal():
 		t.acceptReport(c)
 		return DecisionAccepted
-	case t.header.FeatureLevel() >= LevelNotify && t.isOldNews(c):
+	case t.header.FeatureLevel() >= LevelNotify && t.needsNoEvidence(c):
 		return DecisionAccepted
 	case c.Token.StoreEpoch != t.header.StoreEpoch, f == nil, c.Token.Number > f.Fence.Number, f.Receipt.isOfLostReport(c):
 		return t.reportLost(c)
@@ -25,10 +26,11 @@ func (t *transition) report(c *Report) Decision {
 	return t.fenceReport(c)
 }
 
-// isOldNews reports whether a report that leaves no receipt is no evidence: it was accepted when its attempt was the newest one, or it
-// is of an attempt so old that the flight does not store it any more. Two copies of a report that a node could not store may wait, in the
-// node's spool and in the caller's, and the second one may come when many attempts have followed.
-func (t *transition) isOldNews(c *Report) bool {
+// needsNoEvidence reports whether a late report without a final outcome changes nothing and is not stored. Either it was accepted when its
+// attempt was the newest one: two copies of a report that a node could not store may wait, in the node's spool and in the caller's, and
+// the second one comes late. Or so many attempts have followed that the flight does not store its attempt any more, and nobody can say
+// whether it is such a copy.
+func (t *transition) needsNoEvidence(c *Report) bool {
 	f := t.flight()
 	if f == nil || c.Generation != f.Generation || c.Outcome.Final() {
 		return false

@@ -54,6 +54,13 @@ type Report struct {
 	RetryAfter time.Duration `cbor:"8,keyasint,omitempty"` // the provider's Retry-After
 }
 
+// IsBehind reports whether the report has no final outcome and a newer attempt was opened: then f does not show the outcome, and its caller is
+// told that it is fenced, also if the ledger has accepted the report.
+func (c *Report) IsBehind(f *Flight) bool {
+	newest := f.Newest()
+	return !c.Outcome.Final() && newest != nil && c.Token.Number < newest.Number
+}
+
 // Abandon is the statement of the nonce's caller that nothing was sent, and nothing will ever be sent, under the nonce. It
 // ends the attempt that the nonce has opened, or removes the taint if that attempt was marked lost. If nothing was opened,
 // it uses up the nonce, so that a delayed Open opens nothing.

@@ -89,13 +89,21 @@ func TestHazard09_ARepeatedReportIsAcceptedAndAnotherReceiptIsNot(t *testing.T) 
 	p.expect(flight.DecisionAccepted, flight.StateRunning).check(len(p.flight().Evidence) == 0, "a second copy of an accepted report is not evidence, also when another attempt is open")
 	p.run(report(1, flight.OutcomeNotDone, "")).expect(flight.DecisionFenced, flight.StateRunning).check(len(p.flight().Evidence) == 1, "another outcome is")
 
-	p = newScript(t, resend)
-	for n := range flight.MaxAttempts + 1 {
-		p.run(openAs(func(o *flight.Open) { o.Nonce, o.NotAfter = flight.Nonce{9, byte(n)}, start.Add(time.Second) }, 1+2*(n%2), nonce1), report(n+1, flight.OutcomeUnknown, ""))
+	many := func(first int) {
+		for n := first; n <= first+flight.MaxAttempts; n++ {
+			p.run(openAs(func(o *flight.Open) { o.Nonce, o.NotAfter = flight.Nonce{9, byte(n)}, start.Add(time.Second) }, 1+2*(n%2), nonce1), report(n, flight.OutcomeUnknown, ""))
+		}
 	}
+	p = newScript(t, resend)
+	many(1)
 	p.run(report(1, flight.OutcomeUnknown, "")).expect(flight.DecisionAccepted, flight.StateReady)
 	p.check(len(p.flight().Evidence) == 0, "nor is a copy of which so many attempts have followed that the flight does not know its attempt any more")
 	p.run(report(1, flight.OutcomeSucceeded, "x")).expect(flight.DecisionFenced, flight.StateReady).check(len(p.flight().Evidence) == 1, "a success always is")
+	p.run(acceptRestore, lostReport(1, 1, flight.OutcomeUnknown)).expect(flight.DecisionAccepted, flight.StateInDoubt) // a restore may have lost its attempt
+
+	p = newScript(t, resend).run(open(1, nonce1), report(1, flight.OutcomeSucceeded, "x"), free)
+	many(2)
+	p.run(report(1, flight.OutcomeUnknown, "")).expect(flight.DecisionFenced, flight.StateReady).check(len(p.flight().Evidence) == 1, "one of an earlier generation is")
 }
 
 func TestHazard10_EveryCommandMayCommitTwice(t *testing.T) {

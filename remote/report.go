@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,7 @@ import (
 
 // Report reports the outcome of an attempt. It needs only the token: the ledger decides, without a clock and without a
 // lease. *effect.Unavailable with code report_pending: the report is stored and will be committed, and the effect must
-// not be repeated. *effect.Fenced: the attempt has ended, and the report is stored as evidence, or was accepted before the next
-// attempt opened. *effect.Missing: the request has no key, and this node does not know the flight.
+// not be repeated. *effect.Fenced: the attempt has ended, and the report is stored as evidence, or changes nothing. *effect.Missing: the request has no key, and this node does not know the flight.
 //
 // If the process dies before the report is committed or spooled, the caller repeats the report. If it dies after that,
 // a repeat changes nothing.
@@ -80,8 +78,7 @@ func (s *Service) report(ctx context.Context, r *flight.Report) (*flight.Flight,
 	s.cfg.Crash(crashpoint.AfterReport)
 	s.cfg.Events.PublishReport(&reply, r.Token.Number, r.Outcome)
 	s.releaseEnded(r.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == r.Token })
-	isOld := !r.Outcome.Final() && r.Token.Number < cmp.Or(reply.Flight.Newest(), new(flight.Attempt)).Number // the flight does not show it
-	if reply.Decision != flight.DecisionAccepted || isOld {
+	if reply.Decision != flight.DecisionAccepted || r.IsBehind(reply.Flight) {
 		return reply.Flight, &effect.Fenced{Key: r.Key}
 	}
 	return reply.Flight, nil

@@ -305,13 +305,13 @@ func (c *callers) readers() (all []linear.Reader) {
 }
 
 // getJSON gets what a node says at a URL.
-func getJSON(ctx context.Context, by *http.Client, url, token string, said any) error {
+func getJSON(ctx context.Context, with *http.Client, url, token string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
 	request.Header.Set(wire.HeaderAuthorization, "Bearer "+token)
-	answer, err := by.Do(request)
+	answer, err := with.Do(request)
 	if err != nil {
 		return err
 	}
@@ -319,10 +319,10 @@ func getJSON(ctx context.Context, by *http.Client, url, token string, said any) 
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", url, answer.Status)
 	}
-	return json.NewDecoder(answer.Body).Decode(said)
+	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// callWithAnotherInput calls a key that was used with another input. It must be refused; a node that knows the key does so without the log.
+// callWithAnotherInput calls a key that was used with another input. It must be refused.
 func (c *callers) callWithAnotherInput(by *client.Client, caller, name string) {
 	key := flight.MustKey("default/" + name)
 	call := c.callOf(key)

@@ -164,7 +164,7 @@ func afterUndo(e *evidence) (count int) {
 const (
 	noEtcd      = "etcd has no majority for a time"
 	notRestored = "not met here: no fault puts etcd or the ledger of all nodes back; shown by "
-	withTimeOut = "jobs with a time-out, whose handlers do not notice it: "
+	withTimeOut = "jobs with a time-out, whose handlers hang: "
 )
 
 // allHazards returns the rows H1 to H43. The counts of the log are those of the part that the nodes still have.
@@ -183,7 +183,7 @@ func allHazards() []hazard {
 				return !l.Reported && x != nil && e.killed(l.Owner, func(at time.Time) bool { return at.After(x.At) })
 			})
 		}},
-		{5, "A report arrives after a later attempt has opened.", "workers and callers frozen: reports kept as evidence", logged(5)},
+		{5, "A report arrives after a later attempt has opened.", "workers and callers frozen, handlers that hang: reports kept as evidence", logged(5)},
 		{6, "A report arrives after its session has ended and before another attempt opens.", "workers and callers frozen: accepted reports of lost attempts", logged(6)},
 		{7, "The session ends while the open waits to be committed.", "no majority, frozen callers: opens after the end of their session, and lost attempts whose caller then said that nothing was sent", logged(7)},
 		{8, "The answer to an open is lost.", "nodes killed or cut off under all workloads: granted opens that were asked again or given up", logged(8)},
@@ -195,14 +195,14 @@ func allHazards() []hazard {
 			}
 			return count + e.log.Hazards[11]
 		}},
-		{12, "A session opens a key again while its earlier handler still runs.", withTimeOut + "lost attempts that were reported when their session had the next one", func(e *evidence) int {
-			return e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.SameSession && l.Reported })
+		{12, "A session opens a key again while its earlier handler still runs.", withTimeOut + "attempts under the same session as one whose handler hung, or that were lost and reported later", func(e *evidence) int {
+			return e.log.Hazards[12] + e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.SameSession && l.Reported })
 		}},
 		{13, "etcd is unreachable in the middle of an effect.", noEtcd + ": effects under way then", func(e *evidence) int { return e.during(false, false, withoutEtcd...) }},
 		{14, "The ledger is unreachable, and etcd answers.", "no majority of the ledger: calls and effects under way then", func(e *evidence) int { return e.during(false, true, "no majority of the ledger") }},
 		{15, "Renewals arrive at etcd, and their answers do not come back.", "a node cut off from what others send: faults that dropped packets", func(e *evidence) int { return e.bitten("node cut off from what others send") }},
-		{16, "A handler hangs while its session is renewed.", withTimeOut + "attempts that it ended", func(e *evidence) int {
-			return e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.Cause == "its time-out is over" })
+		{16, "A handler hangs while its session is renewed.", withTimeOut + "reports that say so, and attempts that the ledger ended", func(e *evidence) int {
+			return e.log.Hazards[16] + e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.Cause == "its time-out is over" })
 		}},
 		{17, "The session of a dead caller does not expire.", "workers killed while " + noEtcd + ": their lost attempts", func(e *evidence) int {
 			return e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool {
@@ -274,7 +274,7 @@ func notCovered(nodes int, ownEtcd bool, missing uint64) []string {
 		"Disks: single errors of reads and writes, writes that are slow and not stalled, damaged snapshots and damaged files of etcd besides its log.",
 		"Processes: deaths at chosen lines (they come at random moments), and limits of memory.",
 		"Providers: one that declares what it does not keep, such as idempotency keys that it forgets within its window; one that acts twice on one request. flightd promises nothing then.",
-		"Callers: programs that embed a node, several namespaces and tokens, and inputs and receipts at their limits.",
+		"Callers: programs that embed a node, calls and sagas with a time-out, several namespaces and tokens, and inputs and receipts at their limits.",
 		"People and ledgers with a secret: attacks, stolen tokens, and a host that lies. The callers, the provider and the nodes keep to the protocol.",
 	}
 	if nodes < 5 {

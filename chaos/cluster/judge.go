@@ -71,7 +71,7 @@ func (j *judge) result(found []Violation) *report.Result {
 	if j.etcd != nil {
 		r.Etcd = "three processes of its own"
 	}
-	r.Invariants, r.Seconds, r.Workloads = broken(j.promises(), found), j.seconds(), j.workloads()
+	r.Invariants, r.Seconds, r.Workloads = addViolations(j.promises(), found), j.seconds(), j.workloads()
 	j.t.Logf("all but %d of the %d entries of the log were judged, with the events %v and the answers %v", j.counts.Missing, j.counts.To, j.counts.Seen.Events, j.counts.Seen.Answers)
 	r.Hazards, r.NotCovered = hazards(j.History, j.faults, &j.counts.Seen), append(notCovered(len(j.names), j.etcd != nil, j.counts.Missing), j.unread...)
 	if len(j.missing) > 0 {
@@ -80,8 +80,8 @@ func (j *judge) result(found []Violation) *report.Result {
 	return r
 }
 
-// broken adds what was found to the promises that it breaks.
-func broken(promises []report.Invariant, found []Violation) []report.Invariant {
+// addViolations adds what was found to the promises that it breaks.
+func addViolations(promises []report.Invariant, found []Violation) []report.Invariant {
 	for _, v := range found {
 		i := slices.IndexFunc(promises, func(p report.Invariant) bool { return p.Name == v.Rule })
 		if i < 0 {

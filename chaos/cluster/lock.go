@@ -78,7 +78,7 @@ func lockExperiment(t *run, opts *Options) *report.Result {
 			result.Invariants = append(result.Invariants, p)
 		}
 	}
-	result.Invariants = broken(result.Invariants, found)
+	result.Invariants = addViolations(result.Invariants, found)
 	require.Positive(t, rows[0].lost, "the mutex has lost no update: the run shows nothing; let it run for longer")
 	return result
 }

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -135,21 +136,21 @@ func (b *bed) tell(o order) {
 	}
 }
 
-// await waits until the callers have carried out an order, until late at most.
-func (b *bed) await(name string, late time.Time) error {
+// await waits until all callers have carried out an order, until late at most.
+func (b *bed) await(name string, late time.Time) (err error) {
 	for program, p := range b.calling {
 		select {
 		case <-b.doneOf(program, name):
 		case <-p.Ended():
-			return fmt.Errorf("%s has ended: %s", program, p.LogTail(20))
+			err = errors.Join(err, fmt.Errorf("%s has ended: %s", program, p.LogTail(20)))
 		case <-time.After(time.Until(late)):
-			return fmt.Errorf("%s has not carried out %s", program, name)
+			err = errors.Join(err, fmt.Errorf("%s has not carried out %s", program, name))
 		}
 	}
-	return nil
+	return err
 }
 
-// carryOut gives the callers an order, and waits until they have carried it out, or what it stops.
+// carryOut gives the callers an order, and waits until they have carried it out.
 func (b *bed) carryOut(o order, within time.Duration) {
 	b.tell(o)
 	require.NoError(b.t, b.await(o.Name, time.Now().Add(within)))

@@ -47,7 +47,7 @@ func jobsOf(count int) (jobs []Job) {
 			j.Lane, j.Limit = fmt.Sprint("customer/", row), 1+kind/2
 		} else if i%10 == 7 && i < count*3/4 { // later ones would make the end of the run late
 			j.TimeOut = time.Second
-			j.Lasts += flight.PauseBound // so that the ledger ends the attempt before
+			j.Lasts += flight.PauseBound // until then a client waits for its handler
 		}
 		jobs = append(jobs, j)
 	}

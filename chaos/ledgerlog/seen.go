@@ -33,8 +33,12 @@ type LostAttempt struct {
 	nonce       flight.Nonce
 }
 
-// sessionEnded is the cause of the loss of an attempt whose session has ended.
-const sessionEnded = "its session has ended"
+const (
+	// sessionEnded is the cause of the loss of an attempt whose session has ended.
+	sessionEnded = "its session has ended"
+	// handlerHung is the error of an attempt whose handler had not returned 15 s after its time-out.
+	handlerHung = "the handler did not return after its time-out"
+)
 
 // watch counts.
 type watch struct {
@@ -79,6 +83,7 @@ func (w *watch) step(s *step) {
 		}
 		fenced, isStep := has[flight.EventReportFenced] && f != nil, s.key.IsStep() && !s.key.IsUndo() && c.Outcome == flight.OutcomeSucceeded
 		seen.count(9, f != nil && s.reply.Decision == flight.DecisionAccepted && !s.reply.Changed)
+		seen.count(16, has[flight.EventReported] && c.Error == handlerHung)
 		seen.count(6, has[flight.EventReported] && newest.Lost && newest.Error == sessionEnded)
 		seen.count(5, fenced && c.Token.Number < f.Fence.Number)
 		seen.count(43, fenced && f.Resolution != nil)
@@ -119,6 +124,8 @@ func (w *watch) open(s *step, c *flight.Open, opened bool) {
 		seen.Hazards[8]++
 	case open != nil && open.Session.ID == c.Session.ID:
 		seen.Hazards[11]++
+	case opened && newest != nil && newest.Session.ID == c.Session.ID:
+		seen.count(12, newest.Error == handlerHung)
 	}
 	seen.count(40, s.key.IsStep() && !s.key.IsUndo() && s.before.Saga != nil && s.before.Saga.Phase == flight.PhaseUndoing && s.reply.Decision == flight.DecisionFenced)
 	for _, l := range w.lost[s.key.String()] {

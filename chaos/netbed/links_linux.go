@@ -54,6 +54,9 @@ type filter struct {
 // Impair starts a fault of these links, besides the faults that they have already. Open connections get no error. After an
 // error, no link has this fault.
 func (b *Bed) Impair(how Impairment, links ...Link) (*Fault, error) {
+	if len(links) == 0 || how == (Impairment{}) {
+		return nil, errors.New("netbed: a fault without links, or that does nothing to them")
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := &Fault{bed: b}

@@ -37,7 +37,7 @@ type Edit struct {
 
 // The faults that bring bugs out: parts of the names of faults of package cluster, with commas between.
 const (
-	None          = "worker stands still for 0.5"              // which ends no session: the bug shows without a fault
+	ShortFreeze   = "worker stands still for 0.5"              // which ends no session: the bug shows without a fault
 	KillCallers   = "worker killed"                            // while effects run
 	FreezeCallers = "callers frozen,worker stands still for 3" // for longer than a session lives
 	CutCallers    = "callers cut off"                          // from all nodes, and not from the provider, for longer than a session lives

@@ -12,15 +12,17 @@ func (s *step) fromNewest(c *flight.Report) bool {
 	return n != nil && c.Generation == s.b.Generation && s.names(c.Token, n) && !s.b.State.Terminal()
 }
 
-// wasAccepted reports whether the same outcome of the same attempt was accepted before, as far as the flight knows: it stores only its
-// newest attempts.
-func (s *step) wasAccepted(c *flight.Report) bool {
-	if n := len(s.b.Attempts); n == flight.MaxAttempts && !c.Outcome.Final() && c.Token.Number < s.b.Attempts[0].Number && c.Token.StoreEpoch == s.h.StoreEpoch {
+// needsNoEvidence reports whether the same outcome of the same attempt was accepted before, or the outcome is not final and the flight has
+// forgotten the attempt: it stores only the newest ones.
+func (s *step) needsNoEvidence(c *flight.Report) bool {
+	stored := s.b.Attempts
+	if c.Generation != s.b.Generation {
+		return false
+	}
+	if len(stored) == flight.MaxAttempts && !c.Outcome.Final() && c.Token.Number < stored[0].Number && c.Token.StoreEpoch == s.h.StoreEpoch {
 		return true
 	}
-	return c.Generation == s.b.Generation && slices.ContainsFunc(s.b.Attempts, func(x flight.Attempt) bool {
-		return s.names(c.Token, &x) && x.ReportedOutcomes&(1<<c.Outcome) != 0
-	})
+	return slices.ContainsFunc(stored, func(x flight.Attempt) bool { return s.names(c.Token, &x) && x.ReportedOutcomes&(1<<c.Outcome) != 0 })
 }
 
 // checkReports: I3 and I8.
@@ -43,7 +45,7 @@ func (s *step) checkReports() {
 		if s.r.Decision == flight.DecisionFenced {
 			return
 		}
-		s.require(s.r.Decision == flight.DecisionAccepted && !s.r.Changed && s.wasAccepted(c), "I3: a report of a fenced attempt was accepted")
+		s.require(s.r.Decision == flight.DecisionAccepted && !s.r.Changed && s.needsNoEvidence(c), "I3: a report of a fenced attempt was accepted")
 		s.require(!c.Outcome.Final() || b.Unknown || b.Receipt != nil && b.Receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
 		return
 	}

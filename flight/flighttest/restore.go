@@ -17,7 +17,7 @@ func (s *step) lostReport() (c *flight.Report, ok bool) {
 	if !s.unused && c.Generation != b.Generation && (b.State != flight.StateAbsent || c.Generation < b.Generation) {
 		return c, false
 	}
-	return c, c.Outcome == flight.OutcomeSucceeded || c.Outcome == flight.OutcomeUnknown && !b.State.Terminal() && !s.wasAccepted(c)
+	return c, c.Outcome == flight.OutcomeSucceeded || c.Outcome == flight.OutcomeUnknown && !b.State.Terminal() && !s.needsNoEvidence(c)
 }
 
 // isLostSuccess reports whether the command is the late report of a success that a restored ledger has lost.

@@ -35,11 +35,10 @@ const columns = [
 // state says in a sentence what the nodes can bear.
 function state({ leader, nodes }) {
   const reachable = nodes.filter((n) => n.role !== "unreachable").length, majority = Math.floor(nodes.length / 2) + 1, spare = reachable - majority;
-  if (nodes.length === 1) return ["lone", "a lone node", "While it is down, nobody is served; its disk is the only copy of the ledger."];
+  const damaged = nodes.filter((n) => n.disk_damaged).map((n) => n.name).join(", "), advice = damaged && ` The disk of ${damaged} is damaged: flightd doctor says what to do.`;
+  if (nodes.length === 1) return [damaged ? "in_doubt" : "lone", "a lone node", "While it is down, nobody is served; its disk is the only copy of the ledger." + advice];
   if (!leader) return ["in_doubt", "no leader", "The nodes elect one. Until then opens and decisions wait, and receipts are answered."];
-  const damaged = nodes.filter((n) => n.disk_damaged).map((n) => n.name).join(", ");
-  if (damaged) return ["in_doubt", "a damaged disk", `Replace ${damaged} while a whole node leads: flightd doctor says how.`];
-  return [spare > 0 ? "done" : "in_doubt", `${reachable} of ${nodes.length} nodes`, spare > 0 ? `${leader} leads. Callers are served also if ${plural(spare, "more node")} is lost.` : `${leader} leads. If one more node is lost, nobody is served: bring a node back.`];
+  return [spare > 0 && !damaged ? "done" : "in_doubt", `${reachable} of ${nodes.length} nodes`, (spare > 0 ? `${leader} leads. Callers are served also if ${plural(spare, "more node")} is lost.` : `${leader} leads. If one more node is lost, nobody is served: bring a node back.`) + advice];
 }
 
 // backup says when a node has last sent a backup. Nodes forget that when they end.
