@@ -116,7 +116,9 @@ func TestHazard05_AFrozenHolderAfterManyAttempts(t *testing.T) {
 		call, g2 := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}), newBlockingHandler()
 		g1, first := freezeMidEffect(t, a, call, "ch_1")
 		for range flight.MaxAttempts {
-			_, err := b.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errors.New("no answer") })
+			_, err := b.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				return effect.Answer{}, errors.New("no answer")
+			})
 			requireAs[*effect.Unsettled](t, err)
 		}
 		second := doInBackground(t.Context(), b, call, g2.handle)
