@@ -100,6 +100,7 @@ func (v *verifier) pace(bytes int) error {
 	}
 }
 
+// tables returns the paths of the tables of the state.
 func (s *state) tables() ([]string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -200,7 +200,7 @@ func (e *SessionInUse) Error() string {
 }
 
 // Fenced means that the attempt may no longer report: a newer attempt was opened, or its session has ended. The report
-// is stored as evidence.
+// is stored as evidence, unless it says nothing that the ledger does not know.
 type Fenced struct {
 	Key flight.Key
 }

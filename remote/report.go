@@ -13,7 +13,8 @@ import (
 
 // Report reports the outcome of an attempt. It needs only the token: the ledger decides, without a clock and without a
 // lease. *effect.Unavailable with code report_pending: the report is stored and will be committed, and the effect must
-// not be repeated. *effect.Fenced: the attempt has ended, and the report is stored as evidence, or changes nothing. *effect.Missing: the request has no key, and this node does not know the flight.
+// not be repeated. *effect.Fenced: the attempt has ended, and the report is stored as evidence, or changes
+// nothing. *effect.Missing: the request has no key, and this node does not know the flight.
 //
 // If the process dies before the report is committed or spooled, the caller repeats the report. If it dies after that,
 // a repeat changes nothing.

@@ -22,7 +22,7 @@ func (d *DB) Tables() (paths []string, err error) {
 	return paths, err
 }
 
-// Tables is that of the store's database.
+// Tables returns the paths of the tables of the store. A compaction may remove each of them at any time.
 func (s *Store) Tables() ([]string, error) {
 	if !s.inFlight.Enter() {
 		return nil, ErrClosed
