@@ -65,7 +65,7 @@ var Bugs = []Bug{
 	{Name: "an overlap is not flagged", Rule: oneEffect, Faults: FreezeCallers, Test: "flight TestHazard05_ALateReportIsEvidenceAndAnotherEffectIsFlagged",
 		Edits: []Edit{{"flight/apply_report.go", "\tt.editFlight().Overlap = true\n\tt.emit(EventOverlap,", "\tt.emit(EventOverlap,"}}},
 	{Name: "a fenced report is answered as accepted", Rule: oneEffect, Faults: FreezeCallers, Test: "client TestFencedReport",
-		Edits: []Edit{{"remote/report.go", "\tif reply.Decision != flight.DecisionAccepted || isOld {\n", "\tif isOld {\n"}}},
+		Edits: []Edit{{"remote/report.go", "\tif reply.Decision != flight.DecisionAccepted || r.IsBehind(reply.Flight) {\n", "\tif r.IsBehind(reply.Flight) {\n"}}},
 	{Name: "a report ends its session before the ledger has it", Rule: attemptKept, Faults: KillLeader, Test: "remote TestOneShotSessionUntilTheReportIsCommitted",
 		Edits: []Edit{{"remote/report.go", "\treply, err := s.cfg.Ledger.Report(ctx, r)\n", `	if f, _ := s.cfg.Ledger.Flight(r.Key.FlightID()); f.OpenAttempt() != nil && f.Newest().Session.OneShot {
 		s.endSession(ctx, f.Newest().Session.ID)
