@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
@@ -154,6 +155,23 @@ func TestReplace_LostDisk(t *testing.T) {
 	require.ErrorAs(t, c.endOf(away), &stranger)
 	require.Contains(t, stranger.Reason, "flightd cluster replace "+c.names[away])
 	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+
+	// Etcd's members change at once, whatever etcd thinks of a peer that has just come back.
+	c.stop((away + 1) % 3)
+	c.start((away + 1) % 3)
+	c.ready((away + 1) % 3)
+	require.Eventually(t, func() bool {
+		lead := c.nodes[c.leader()].act.Load()
+		if lead == nil {
+			return false
+		}
+		members, err := lead.etcdMembersOf(t.Context(), c.names[away])
+		if err == nil {
+			_, err = lead.replaceEtcdMember(t.Context(), c.names[away], members)
+		}
+		require.NotContains(t, fmt.Sprint(err), rpctypes.ErrUnhealthy.Error())
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
 
 	loaded := c.load((away+1)%3, (away+2)%3)
 	dir, certificate := c.replacement(away, 1)
