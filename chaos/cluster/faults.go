@@ -20,7 +20,7 @@ import (
 type fault struct {
 	name string
 	// what of its victim it needs for itself, so that two faults at once do not fight for it: a process, links, the provider, or
-	// everything, and then no other fault begins beside it.
+	// everything but callers and workers.
 	needs string
 	// victim chooses whom it hits, by chance.
 	victim func(b *bed) string
@@ -34,6 +34,7 @@ type healFunc func() (bites int, bite string, err error)
 
 const (
 	needsProcess  = "process"
+	needsCaller   = "process of a caller or a worker"
 	needsLinks    = "links"
 	needsProvider = "provider"
 	needsAll      = "all"
@@ -119,7 +120,7 @@ func processFaults() []fault {
 	}
 	only := func(_ *bed, victim string) []string { return []string{victim} }
 	freeze := func(times float64) fault {
-		return fault{fmt.Sprintf("worker stands still for %v sessions", times), needsProcess, anyWorker, time.Duration(times * float64(workerSession)),
+		return fault{fmt.Sprintf("worker stands still for %v sessions", times), needsCaller, anyWorker, time.Duration(times * float64(workerSession)),
 			func(b *bed, victim string, _ time.Duration) (healFunc, error) {
 				return b.freeze(b.working[workerNumber(victim)])
 			}}
@@ -162,10 +163,10 @@ func processFaults() []fault {
 		{"node frozen", needsProcess, leaderOrNode, 20 * time.Second, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
 			return b.freeze(b.nodes[victim])
 		}},
-		{"callers frozen", needsProcess, func(b *bed) string { return b.someCallers() }, 20 * time.Second, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
+		{"callers frozen", needsCaller, func(b *bed) string { return b.someCallers() }, 20 * time.Second, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
 			return b.freeze(b.calling[victim])
 		}},
-		{"worker killed", needsProcess, anyWorker, 0, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
+		{"worker killed", needsCaller, anyWorker, 0, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
 			i := workerNumber(victim)
 			b.working[i].Kill()
 			return func() (int, string, error) { b.working[i] = b.startWorker(i); return 1, "it ended by SIGKILL", nil }, nil

@@ -46,7 +46,7 @@ func (b *bed) nemesis(until time.Time) {
 // fits reports whether a fault may begin beside others.
 func (f *fault) fits(others []fault) bool {
 	return !slices.ContainsFunc(others, func(o fault) bool {
-		return o.needs == needsAll || f.needs == needsAll || f.needs == needsProvider && o.needs == needsProvider
+		return o.needs == needsAll && f.needs != needsCaller || f.needs == needsAll && o.needs != needsCaller || f.needs == needsProvider && o.needs == needsProvider
 	})
 }
 
