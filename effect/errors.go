@@ -206,7 +206,7 @@ type Fenced struct {
 }
 
 func (e *Fenced) Error() string {
-	return fmt.Sprintf("%s: this attempt is over: a newer one was opened, or a person has decided; the report is stored as evidence", e.Key)
+	return fmt.Sprintf("%s: this attempt is over: a newer one was opened, or a person has decided; its report does not count", e.Key)
 }
 
 // Unavailable means that flightd cannot decide now: it has no leader or no etcd, is draining, or cannot be reached. No

@@ -223,7 +223,7 @@ class Expired(Error):
 
 
 class Fenced(Error):
-    """This attempt has lost its right: a newer attempt or a decision replaced it. Its report is kept as evidence."""
+    """This attempt has lost its right: a newer attempt or a decision replaced it. Its report does not count."""
 
     code = "fenced"
 

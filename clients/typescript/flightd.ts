@@ -170,7 +170,7 @@ export class Unapproved extends FlightdError {}
 /** The effect was decided before, and its receipt is no longer stored. It is not run again. */
 export class Expired extends FlightdError {}
 
-/** This attempt has lost its right: a newer attempt or a decision replaced it. Its report is kept as evidence. */
+/** This attempt has lost its right: a newer attempt or a decision replaced it. Its report does not count. */
 export class Fenced extends FlightdError {}
 
 /** The right to start the effect has expired: the effect must not start. */

@@ -299,7 +299,7 @@ func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Resul
 	case errors.As(err, &unrecorded):
 		e.app.Say("%s: the command ran, but its outcome is not stored yet; %s", key, unrecordedText(unrecorded, code))
 	case err == nil || superseded(err):
-		e.app.Say("%s: this attempt was superseded by another attempt or a decision; its outcome is stored as evidence; see flightd why %s", key, key)
+		e.app.Say("%s: this attempt was superseded by another attempt or a decision; its outcome does not count; see flightd why %s", key, key)
 		code = cli.ExitInDoubt
 	default:
 		e.app.Say("%s: the command ran, but %v", key, err)
