@@ -95,6 +95,8 @@ func (w *watch) step(s *step) {
 		}
 		seen.count(7, has[flight.EventAbandoned] && newest.Lost)
 		seen.count(8, has[flight.EventAbandoned] && !newest.Lost)
+	case *flight.Suspend:
+		seen.count(39, f != nil && f.Policy.Saga && s.reply.Decision == flight.DecisionFenced) // the last command of a drive that another one has overtaken
 	case *flight.Resolve:
 		seen.count(43, f != nil && s.reply.Decision == flight.DecisionFailedPrecondition && c.Generation == f.Generation && f.Receipt != nil &&
 			f.Receipt.Source == flight.SourceReport)
@@ -127,7 +129,8 @@ func (w *watch) open(s *step, c *flight.Open, opened bool) {
 	case opened && newest != nil && newest.Session.ID == c.Session.ID:
 		seen.count(12, newest.Error == handlerHung)
 	}
-	seen.count(40, s.key.IsStep() && !s.key.IsUndo() && s.before.Saga != nil && s.before.Saga.Phase == flight.PhaseUndoing && s.reply.Decision == flight.DecisionFenced)
+	saga := s.before.Saga
+	seen.count(40, saga != nil && !s.key.IsUndo() && saga.Cancel != nil && saga.Phase != flight.PhaseCommitted && (s.reply.Decision == flight.DecisionFenced || f != nil && f.State.Terminal()))
 	for _, l := range w.lost[s.key.String()] {
 		if opened && l.Next == 0 {
 			l.Next, l.SameSession = s.reply.Token.Number, l.session.ID == c.Session.ID
