@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -45,10 +46,6 @@ func (v *verifier) run() {
 // checksums of their blocks. The order is random, so that a node that is often restarted verifies each of them some time.
 // It does not read the write-ahead logs, which a start reads.
 func (v *verifier) verifyTables() {
-	type table struct {
-		path    string
-		options *pebble.Options
-	}
 	var all []table
 	for _, source := range []struct {
 		tables  func() ([]string, error)
@@ -63,25 +60,43 @@ func (v *verifier) verifyTables() {
 			v.cfg.Logger.Warn("clusterstore: tables cannot be listed, and are not verified", "error", err)
 		}
 		for _, path := range paths {
-			all = append(all, table{path, source.options})
+			all = append(all, table{path, source.options, source.tables})
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, t := range all {
-		err := pebblelog.VerifyTable(v.cfg.FS, t.path, t.options, v.pace)
-		if errors.Is(err, syscall.EIO) { // a bad sector, or a moment of a disk in a network
-			err = pebblelog.VerifyTable(v.cfg.FS, t.path, t.options, v.pace)
-		}
-		switch {
-		case err == nil, errors.Is(err, fs.ErrNotExist): // removed since, by a compaction or a newer snapshot
-		case errors.Is(err, ErrClosed):
+		if errors.Is(v.verify(t), ErrClosed) {
 			return
-		case isCorruption(err), errors.Is(err, syscall.EIO):
-			v.onCorruption(pebble.DataCorruptionInfo{Path: t.path, Details: err})
-		default:
-			v.cfg.Logger.Warn("clusterstore: a table cannot be verified", "file", t.path, "error", err)
 		}
 	}
+}
+
+// table is one to be verified. listed returns the paths of those that its database has now.
+type table struct {
+	path    string
+	options *pebble.Options
+	listed  func() ([]string, error)
+}
+
+// verify verifies a table, and says so if it is damaged.
+func (v *verifier) verify(t table) error {
+	err := pebblelog.VerifyTable(v.cfg.FS, t.path, t.options, v.pace)
+	switch {
+	case errors.Is(err, syscall.EIO): // a bad sector, or a moment of a disk in a network
+		err = pebblelog.VerifyTable(v.cfg.FS, t.path, t.options, v.pace)
+	case errors.Is(err, fs.ErrNotExist): // removed since, by a compaction or a newer snapshot; or lost
+		if now, listErr := t.listed(); listErr != nil || !slices.Contains(now, t.path) {
+			return listErr
+		}
+	}
+	switch {
+	case err == nil, errors.Is(err, ErrClosed):
+	case isCorruption(err), errors.Is(err, syscall.EIO), errors.Is(err, fs.ErrNotExist):
+		v.onCorruption(pebble.DataCorruptionInfo{Path: t.path, Details: err})
+	default:
+		v.cfg.Logger.Warn("clusterstore: a table cannot be verified", "file", t.path, "error", err)
+	}
+	return err
 }
 
 // pace waits after each verifyChunk, so that reads of tables stay below verifyRate. ErrClosed when the store closes.

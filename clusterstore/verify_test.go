@@ -92,9 +92,24 @@ func TestVerify_FindsDamage(t *testing.T) {
 	}
 }
 
-// A sector that cannot be read is damage, too. A table that a compaction has removed since, or that cannot be opened now, is not.
+// A table that a compaction has removed since is no damage; one that the database still has is lost.
+func TestVerify_RemovedTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, _ := compacted(t)
+		s := openStore(t, memConfig(fs))
+		v := &verifier{storage: &s.storage}
+		removed := table{"ledger/" + s.state.name + "/999999.sst", stateOptions(s.pebbleOptions()), s.state.tables}
+		require.NoError(t, v.verify(removed))
+		require.False(t, s.IsDamaged())
+		removed.listed = func() ([]string, error) { return []string{removed.path}, nil }
+		require.Error(t, v.verify(removed))
+		require.True(t, s.IsDamaged())
+	})
+}
+
+// A sector that cannot be read is damage, too. A table that cannot be opened now is not.
 func TestVerify_SystemErrors(t *testing.T) {
-	for errno, damaged := range map[syscall.Errno]bool{syscall.EIO: true, syscall.ENOENT: false, syscall.EMFILE: false} {
+	for errno, damaged := range map[syscall.Errno]bool{syscall.EIO: true, syscall.EMFILE: false} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var failed atomic.Int32
