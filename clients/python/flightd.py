@@ -757,13 +757,15 @@ class _Session:
         """Returns the nonce of a listed attempt that a claim has opened, and whose job no answer has brought: while the claim
         is not answered, its answer may bring it; then nobody knows it."""
         for claim in list(self._claims):
-            text = f"{claim.text}.{attempt['flight_id']}"
-            if _nonce_id(text) == attempt["nonce"] and attempt["flight_id"] not in claim.handed:
-                nonce = self._client._new_job(claim, attempt["key"], {})._nonce
-                with self._client._lock:
-                    if claim.ended:
-                        nonce.state, nonce.session, self._nonces[nonce.id] = "given up", self, nonce
-                return nonce
+            if _nonce_id(f"{claim.text}.{attempt['flight_id']}") != attempt["nonce"]:
+                continue
+            nonce = self._client._new_job(claim, attempt["key"], {})._nonce
+            with self._client._lock:  # from here on the claim's answer cannot bring the job meanwhile
+                if attempt["flight_id"] in claim.handed:
+                    return self._nonces.get(nonce.id)
+                if claim.ended:
+                    nonce.state, nonce.session, self._nonces[nonce.id] = "given up", self, nonce
+            return nonce
         return None
 
     def remove(self, nonce: _Nonce) -> None:

@@ -1843,6 +1843,26 @@ class TestProtocol(unittest.TestCase):
             raise flightd.InDoubt("its own error")
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
 
+    def test_a_claim_is_answered_while_a_renewal_is_handled_that_lists_its_job(self):
+        self.client._connect("")
+        claim = flightd._Claim(self.ledger, 17_000)
+        self.client._choose_session(claim)
+        session, key = claim.session, "default/test/1"
+        id = flightd._flight_id_for_key(key)
+        nonce, worker, make, taken = f"{claim.text}.{id}", flightd._Worker(self.client, 1), self.client._new_job, []
+        job = {**self.proceed(session=session.id, flight_id=id), "nonce": nonce, "policy": {"recovery": "resend"}}
+
+        def answered(*args):
+            self.client._new_job = make
+            taken.extend(worker._take(claim, {"jobs": [job]}, flightd._now()))
+            return make(*args)
+        self.client._new_job = answered
+        self.renewed(session, {"session": session.id, "trust_ms": 9000, "open": [self.listed(flightd._nonce_id(nonce))]})
+        self.assertEqual(self.abandons, [], "its handler may have begun")
+        self.assertIs(session._nonces[taken[0]._nonce.id], taken[0]._nonce)
+        with self.assertRaises(flightd.InDoubt), taken[0]:
+            raise flightd.InDoubt("its own error")
+
     def test_a_lost_session_is_replaced(self):
         def lose_by_time(session):
             self.at += 10
