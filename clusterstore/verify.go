@@ -71,22 +71,27 @@ func (v *verifier) verifyTables() {
 	}
 }
 
-// table is one to be verified. listed returns the paths of those that its database has now.
+// table is the file of a table, and the options of its database. listed returns the paths of the tables that the database has now; of a snapshot,
+// the files in its directory.
 type table struct {
 	path    string
 	options *pebble.Options
 	listed  func() ([]string, error)
 }
 
-// verify verifies a table, and says so if it is damaged.
+// verify reads a table, and says so if it is damaged, or lost. It returns why the table is not known to be whole.
 func (v *verifier) verify(t table) error {
 	err := pebblelog.VerifyTable(v.cfg.FS, t.path, t.options, v.pace)
-	switch {
-	case errors.Is(err, syscall.EIO): // a bad sector, or a moment of a disk in a network
+	if errors.Is(err, syscall.EIO) { // a bad sector, or a moment of a disk in a network
 		err = pebblelog.VerifyTable(v.cfg.FS, t.path, t.options, v.pace)
-	case errors.Is(err, fs.ErrNotExist): // removed since, by a compaction or a newer snapshot; or lost
-		if now, listErr := t.listed(); listErr != nil || !slices.Contains(now, t.path) {
-			return listErr
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		now, listErr := t.listed()
+		switch {
+		case listErr != nil:
+			err = listErr
+		case !slices.Contains(now, t.path):
+			return nil // a compaction or a newer snapshot has removed it
 		}
 	}
 	switch {
