@@ -155,9 +155,9 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 		cfg.ListenPeerUrls[0].Host = at.String() // etcd listens on no name
 	}
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
-	// Etcd's own check takes a peer for away for as long as its streams live, if an older request to it fails after they came back,
-	// as after a partition. It is not needed: only the member of a node whose place another one has taken is removed, so those that
-	// commit the removal are a majority of the rest; a learner has no vote, and etcd refuses one that lags in any case.
+	// Etcd keeps one status of each peer, for its streams and for single requests. After a partition, an old request may fail when the
+	// streams are back: the peer then counts as inactive until a stream breaks, and etcd refuses to add a member. replaceNode checks
+	// that a majority of the others answers; a learner has no vote, and etcd makes no voter of one that lags in any case.
 	cfg.StrictReconfigCheck = false
 	cfg.InitialElectionTickAdvance = true                               // an election takes a second here
 	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member

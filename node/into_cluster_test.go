@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,4 +78,34 @@ func TestMoveIntoCluster(t *testing.T) {
 	c.start(0)
 	c.ready(0)
 	c.pay(0, 2, 3)
+}
+
+// The node that etcd has as its learner goes on first, whichever order the others start in: etcd takes no second learner.
+func TestMoveIntoCluster_LearnerFirst(t *testing.T) {
+	long(t)
+	t.Parallel()
+	c := foundTestCluster(t, func(data string) peer.FoundOptions {
+		startNode(t, data).end()
+		return peer.FoundOptions{From: func() (string, error) {
+			cfg := Dev(data, "")
+			cfg.Operator.RaiseLeaseEpoch, cfg.Operator.Actor = "a test", "ann"
+			return MoveIntoCluster(t.Context(), cfg, "a")
+		}}
+	}, func(*Config) {})
+	c.start(2)
+	c.start(0)
+	c.ready(0)
+	first := c.nodes[0]
+	require.Eventually(t, func() bool {
+		all, _, err := replacements(first.store.Documents(flight.KindReplacement))
+		return err == nil && all["c"].Etcd != 0
+	}, 30*time.Second, time.Millisecond)
+	c.stop(2)
+	c.start(1)
+	require.Eventually(t, func() bool { v := first.cluster.viewOf("b"); return v != nil && v.status.Joins != "" }, 30*time.Second, time.Millisecond)
+	c.start(2)
+	for i := 1; i < 3; i++ {
+		c.ready(i)
+		c.awaitReplaced(i)
+	}
 }

@@ -144,35 +144,46 @@ func (c *cluster) refused(ctx context.Context) (reason string) {
 	return reason
 }
 
-// mayReplace returns why a node must not be replaced now; nil: it may be. others are the newest statuses of the other nodes.
-func (m *members) mayReplace(name, leader string, others map[string]*view, whileRunning bool, now time.Time) *wire.Invalid {
-	refuse := func(hint, format string, args ...any) *wire.Invalid {
-		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: hint, FieldError: wire.FieldError{Detail: fmt.Sprintf(format, args...)}}
-	}
-	runs := func(name string) bool {
-		v := others[name]
-		return v != nil && v.err == nil && now.Sub(v.sent) < 4*pollEvery && v.status.Joins == ""
-	}
+// runs reports whether a node has answered just now, and takes part.
+func (v *view) runs(now time.Time) bool {
+	return v != nil && v.err == nil && now.Sub(v.sent) < 4*pollEvery && v.status.Joins == ""
+}
+
+// enoughWithout returns why the other nodes must not go on without a node: those that answer with their etcd, the leader among them, are
+// no majority of all, the node counted in. nil: they may.
+func (m *members) enoughWithout(name, leader string, others map[string]*view, now time.Time) error {
 	remain, fit := 0, 0
 	for other, instance := range m.Instances {
 		if other == name {
 			continue
 		}
-		if remain++; other == leader || runs(other) && others[other].status.EtcdOK && others[other].status.Instance == instance {
+		if remain++; other == leader || others[other].runs(now) && others[other].status.EtcdOK && others[other].status.Instance == instance {
 			fit++
 		}
+	}
+	if fit < (remain+1)/2+1 {
+		return fmt.Errorf("only %d of the %d other nodes answer with their etcd: without node %s they would be no majority", fit, remain, name)
+	}
+	return nil
+}
+
+// mayReplace returns why a node must not be replaced now; nil: it may be. others are the newest statuses of the other nodes.
+func (m *members) mayReplace(name, leader string, others map[string]*view, whileRunning bool, now time.Time) *wire.Invalid {
+	refuse := func(hint, format string, args ...any) *wire.Invalid {
+		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: hint, FieldError: wire.FieldError{Detail: fmt.Sprintf(format, args...)}}
 	}
 	for other := range m.Replaced {
 		if why := m.pending(other); why != "" && other != name {
 			return refuse("wait until it votes, which flightd cluster status shows, or replace it again", "node %s votes only later: %s", other, why)
 		}
 	}
+	few := m.enoughWithout(name, leader, others, now)
 	switch {
 	case name == leader:
 		return refuse("stop it: another node leads then; repeat the command", "node %s leads the ledger", name)
-	case fit < (remain+1)/2+1: // of all, since the node counts until it is removed
-		return refuse("start the other nodes first", "only %d of the %d other nodes answer with their etcd: without node %s they would be no majority", fit, remain, name)
-	case runs(name) && !whileRunning:
+	case few != nil:
+		return refuse("start the other nodes first", "%v", few)
+	case others[name].runs(now) && !whileRunning:
 		return refuse("if it shall not come back, stop it, or pass --while-running", "node %s runs", name)
 	}
 	return nil
@@ -193,16 +204,21 @@ func (a *actor) replacementOf(name, certificate string, whileRunning bool) (*fli
 		}
 		put.Expect = d.Version
 	}
-	others := make(map[string]*view)
-	for _, other := range c.others() {
-		others[other] = c.viewOf(other)
-	}
-	m := c.foundingAnswer().Members
+	m, others := c.membersSeen()
 	if bad := m.mayReplace(name, c.name(), others, whileRunning, time.Now()); bad != nil {
 		return nil, bad
 	}
 	put.Body, _ = json.Marshal(replacement{Certificate: certificate}) // it has no value that cannot be encoded
 	return put, nil
+}
+
+// membersSeen returns the members, and what the other nodes have last said.
+func (c *cluster) membersSeen() (m members, others map[string]*view) {
+	others = make(map[string]*view)
+	for _, other := range c.others() {
+		others[other] = c.viewOf(other)
+	}
+	return c.foundingAnswer().Members, others
 }
 
 func replacementID(name string) flight.DocumentID {
@@ -217,7 +233,12 @@ func (a *actor) replaceNodes(ctx context.Context) {
 	over := make(map[flight.DocumentID]flight.Version)
 	for said := time.Now(); ctx.Err() == nil; a.cluster.waitChange(ctx, pollEvery) {
 		err := a.takeIn(ctx)
-		for _, d := range a.store.Documents(flight.KindReplacement) {
+		documents := a.store.Documents(flight.KindReplacement)
+		all, _, _ := replacements(documents)                               // replaceNode names the error
+		slices.SortStableFunc(documents, func(x, y *flight.Document) int { // etcd takes one learner: who is one, or was, goes on first
+			return cmp.Compare(min(all[y.ID.Name].Etcd, 1), min(all[x.ID.Name].Etcd, 1))
+		})
+		for _, d := range documents {
 			if err != nil || over[d.ID] == d.Version {
 				continue
 			}
@@ -288,6 +309,11 @@ func (a *actor) replaceNode(ctx context.Context, d *flight.Document) (done bool,
 		r.Instance = v.status.Instance
 		return false, a.putReplacement(ctx, d, &r, "the new node has started")
 	case r.Etcd == 0:
+		if m, others := a.cluster.membersSeen(); len(r.OldEtcd) > 0 {
+			if err := m.enoughWithout(name, a.name(), others, time.Now()); err != nil {
+				return false, err // the old member may still vote, if its node runs: it must not decide about its own removal
+			}
+		}
 		if r.Etcd, err = a.replaceEtcdMember(ctx, name, r.OldEtcd); err != nil {
 			return false, err
 		}
