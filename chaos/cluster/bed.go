@@ -62,6 +62,7 @@ type bed struct {
 	rounds    []report.Round
 	counts    ledgerlog.Counts
 	collected collector
+	atWork    []Job         // when workers died at the end
 	found     []Violation   // before the judgement
 	unread    []string      // why the logs of some nodes are not in counts
 	config    callersConfig // of the callers, and of workers

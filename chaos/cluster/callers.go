@@ -47,12 +47,12 @@ type policyTimes struct{ WindowMS, SettleMS int64 } // of the policies resend an
 // order is a line that each process of callers reads. A process carries out several orders at once, and answers each one with
 // event.Done. The callers in Python and TypeScript know load and close, and have nothing to do for the others.
 type order struct {
-	Do   string // load, pace, person, operations, approvals, callbacks, jobs, sagas, saga ends, lanes, flags, replay, close; or stop, which lets the order Name end its calls
+	Do   string // load, pace, person, operations, approvals, callbacks, jobs, jobs at work, sagas, saga ends, lanes, flags, replay, close; or stop, which lets the order Name end its calls
 	Name string
 
 	Callers   int           // load: number of callers, of all languages together
 	MaxKeys   int           // load: of each caller
-	Count     int           // approvals, jobs, sagas: how many
+	Count     int           // approvals, jobs, jobs at work, sagas: how many
 	Lasts     time.Duration // load: of a long effect; sagas: how long one is waited for; operations: how long keys are erased
 	LongOneIn int           // load: one in LongOneIn effects is long; 0: no effect is long
 	Every     time.Duration // pace, callbacks: time between two starts; else: mean pause of a caller
@@ -175,6 +175,8 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 		}
 	case "jobs":
 		c.submitJobs(jobsOf(o.Count), o.Every)
+	case "jobs at work":
+		c.submitAtWork(jobsAtWork(o.Count))
 	case "person":
 		c.every(o.Every, stop, func(int) { c.decideAll(10 * time.Second) })
 		for until := time.Now().Add(time.Minute); time.Now().Before(until) && c.decideAll(0) > 0; {

@@ -41,20 +41,60 @@ func experiment(t *run, opts *Options) *report.Result {
 	for _, name := range []string{"operations", "load", "pace", "callbacks"} {
 		b.tell(order{Do: "stop", Name: name})
 	}
-	await := func(late time.Time, names ...string) {
-		for _, name := range names {
-			if err := b.await(name, late); err != nil { // keys are blocked
-				b.found = append(b.found, Violation{ruleNotBlocked, name, err.Error()})
+	await := func(within time.Duration, names ...string) {
+		for late := time.Now().Add(within); len(names) > 0; names = names[1:] {
+			if err := b.await(names[0], late); err != nil { // keys are blocked
+				b.found = append(b.found, Violation{ruleNotBlocked, names[0], err.Error()})
+				continue
 			}
+			t.Logf("%s: over %.1fs after the last fault was healed", names[0], time.Since(b.Healed).Seconds())
 		}
 	}
-	await(time.Now().Add(opts.Timeout), "operations", "load", "pace", "callbacks", "jobs", "sagas", "approvals")
+	await(opts.Timeout, "operations", "load", "pace", "callbacks", "approvals", "jobs", "sagas")
 	b.tell(order{Do: "stop", Name: "person"})
-	await(time.Now().Add(90*time.Second), "person")
-	t.Logf("all work was over %.1fs after the last fault was healed", time.Since(b.Healed).Seconds())
+	await(90*time.Second, "person")
+	if !opts.First && len(b.found) == 0 {
+		b.found = b.killWorkersAtWork()
+	}
 	result := (&judge{b}).judge()
 	result.Began, result.Ended = began, time.Now()
 	return result
+}
+
+// killWorkersAtWork kills most workers in the middle of jobs, starts them again, and judges how soon their attempts are declared lost.
+func (b *bed) killWorkersAtWork() (found []Violation) {
+	b.atWork = jobsAtWork(4 * len(b.working)) // half of the places that the workers have
+	b.tell(order{Do: "jobs at work", Name: "jobs at work", Count: len(b.atWork)})
+	for until := time.Now().Add(4 * time.Second); b.countKeys(atWork) < len(b.atWork) && time.Now().Before(until); {
+		time.Sleep(100 * time.Millisecond)
+	}
+	dead := (len(b.working) + 1) / 2
+	killed := time.Now()
+	for _, p := range b.working[:dead] {
+		p.Kill()
+	}
+	for i := range dead {
+		b.working[i] = b.startWorker(i)
+	}
+	if err := b.await("jobs at work", time.Now().Add(b.opts.Timeout)); err != nil {
+		return []Violation{{ruleNotBlocked, "jobs at work", err.Error()}}
+	}
+	lost, last, limit := 0, time.Duration(0), workerSession+lossLimit*time.Duration(b.opts.Load.Slow)
+	for _, end := range b.JobEnds {
+		if end.Lost.IsZero() {
+			continue
+		}
+		lost++
+		after := end.Lost.Sub(killed)
+		if last = max(last, after); after < 0 || after > limit {
+			found = append(found, Violation{ruleRecovers, end.Key, fmt.Sprintf("its attempt was declared lost %v after its worker had died; the limit is %v", after, limit)})
+		}
+	}
+	if lost == 0 {
+		found = append(found, Violation{ruleRecovers, "jobs at work", "no attempt of a dead worker was declared lost"})
+	}
+	b.t.Logf("%d workers died at work: their %d attempts were declared lost within %v, and their sessions live for %v", dead, lost, last.Round(time.Millisecond), workerSession)
+	return found
 }
 
 // startExecs runs flightd exec, each key three times, until the function is called that it returns.

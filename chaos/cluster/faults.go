@@ -19,8 +19,8 @@ import (
 // fault is a kind of fault.
 type fault struct {
 	name string
-	// what of its victim it needs for itself, so that two faults at once do not fight for it: a process, links, the provider, or
-	// everything but callers and workers.
+	// what of its victim it needs for itself, so that two faults at once do not fight for it: a process, that of a caller or a
+	// worker, links, the provider, or everything but callers and workers.
 	needs string
 	// victim chooses whom it hits, by chance.
 	victim func(b *bed) string

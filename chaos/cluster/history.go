@@ -128,6 +128,19 @@ func (h *History) add(e *event) {
 	}
 }
 
+// countKeys returns how many keys with this part had an effect in the last minute.
+func (h *History) countKeys(part string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keys := make(map[string]bool)
+	for i := len(h.Effects) - 1; i >= 0 && time.Since(h.Effects[i].At) < time.Minute; i-- {
+		if strings.Contains(h.Effects[i].Key, part) {
+			keys[h.Effects[i].Key] = true
+		}
+	}
+	return len(keys)
+}
+
 // keys returns every key that was called, once, in the order of first calls.
 func (h *History) keys() (all []string) {
 	h.mu.Lock()

@@ -21,10 +21,11 @@ type Job struct {
 // JobEnd is what became of a job, as those who submitted it were told.
 type JobEnd struct {
 	Key    string
-	Queued int    // submissions that were answered that the job is new
-	Doubts int    // how often a person had to decide
-	Body   string // of the receipt, compact
-	Err    string // there is no receipt
+	Queued int       // submissions that were answered that the job is new
+	Lost   time.Time // of jobsAtWork: when the first attempt was declared lost
+	Doubts int       // how often a person had to decide
+	Body   string    // of the receipt, compact
+	Err    string    // there is no receipt
 }
 
 // CheckJobs judges jobs, which were submitted in the order of their lanes. Workers and nodes may have died and stood still. A

@@ -32,7 +32,7 @@ func (j *judge) judge() *report.Result {
 	found := append(j.found, j.checkRecovery()...)
 	found = append(found, j.stopCalling()...)
 	found = append(found, Check(&History{Nodes: j.names, Session: j.Session, MayEnd: j.MayEnd, Healed: j.Healed, Calls: j.Calls, Readings: j.Readings, Effects: j.effectsOfCalls()})...)
-	found = append(found, CheckJobs(jobsOf(j.opts.Load.Jobs), j.Effects, j.JobEnds, j.MayEnd)...)
+	found = append(found, CheckJobs(append(jobsOf(j.opts.Load.Jobs), j.atWork...), j.Effects, j.JobEnds, j.MayEnd)...)
 	found = append(found, checkApprovals(j.Approvals, j.Effects)...)
 	found = append(found, checkExecs(j.Execs, j.Effects)...)
 	for _, v := range linear.Check(j.Ops) {
@@ -116,7 +116,7 @@ func (j *judge) promises() []report.Invariant {
 		{Name: ruleNeeds, Promise: "A step starts when all that it needs has happened.", Checked: len(j.SagaEnds)},
 		{Name: ruleSaysWhy, Promise: "A saga in doubt names its doubt.", Checked: len(j.SagaEnds)},
 		{Name: ruleOneOutcome, Promise: "A person who cancels a saga is told what becomes of it.", Checked: len(j.SagaEnds)},
-		{Name: ruleRecovers, Promise: fmt.Sprintf("After the last fault, a node leads within %v, and a new flight is performed within %v; %v more after a start of all nodes.", report.LeaderLimit*time.Duration(j.opts.Load.Slow), report.FlightLimit*time.Duration(j.opts.Load.Slow), startLimit), Checked: 2 * len(j.rounds)},
+		{Name: ruleRecovers, Promise: fmt.Sprintf("After the last fault, a node leads within %v, and a new flight is performed within %v; %v more after a start of all nodes. An attempt of a dead worker is declared lost within its session and %v.", report.LeaderLimit*time.Duration(j.opts.Load.Slow), report.FlightLimit*time.Duration(j.opts.Load.Slow), startLimit, lossLimit*time.Duration(j.opts.Load.Slow)), Checked: 2*len(j.rounds) + len(j.atWork)},
 		{Name: ruleApproval, Promise: "Nothing happens without a person's approval, and two persons make one decision.", Checked: len(j.Approvals)},
 		{Name: ruleExec, Promise: "flightd exec prints the answer of the one effect of its key.", Checked: len(j.Execs)},
 		{Name: ruleLinear, Promise: "The answers to operators and readers have an order, and no reader goes back in time.", Checked: len(j.Ops)},
@@ -286,5 +286,9 @@ func (j *judge) checkRecovery() (found []Violation) {
 	return found
 }
 
-// startLimit is how long the start of all nodes may take.
-const startLimit = 3 * time.Second
+const (
+	// startLimit is how long the start of all nodes may take.
+	startLimit = 3 * time.Second
+	// lossLimit is how much longer than the session of a dead worker it may take until its attempts are declared lost.
+	lossLimit = 3 * time.Second
+)

@@ -131,9 +131,17 @@ func (b *bed) recover(n int, began time.Time) {
 		r.Leader.Round(time.Millisecond), r.Flight.Round(time.Millisecond), r.Whole.Round(time.Millisecond))
 }
 
-// supervise starts nodes again that have ended by themselves, as systemd would, and replaces a node that cannot be started: a damaged block
-// of a table shows when it is read.
+// supervise starts workers and nodes again that have ended by themselves, as systemd would, and replaces a node that cannot be started: a
+// damaged block of a table shows when it is read. A worker ends that finds no leader when it starts.
 func (b *bed) supervise() {
+	for i, p := range b.working {
+		select {
+		case <-p.Ended():
+			b.t.Logf("worker-%d had ended: %s", i, p.LogTail(1))
+			b.working[i] = b.startWorker(i)
+		default:
+		}
+	}
 	for _, name := range b.names {
 		select {
 		case <-b.nodes[name].Ended():

@@ -26,7 +26,7 @@ type Options struct {
 	Faults
 	Timeout time.Duration // how long work may go on after the last fault; what is not over then is judged as it is
 	Lock    bool          // jobs in lanes beside a mutex of etcd, under workers that stand still, instead of the other workloads and faults
-	First   bool          // what is left in etcd is judged only if no other promise was broken: it takes its time
+	First   bool          // one broken promise is enough: what takes its time is judged only if none was broken, or not at all
 	Keep    string        // directory for the data and the logs of a run that fails
 	Output  io.Writer
 }

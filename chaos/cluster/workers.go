@@ -54,6 +54,17 @@ func jobsOf(count int) (jobs []Job) {
 	return jobs
 }
 
+// jobsAtWork returns jobs that are under way when workers die.
+func jobsAtWork(count int) (jobs []Job) {
+	for i := range count {
+		jobs = append(jobs, Job{Key: fmt.Sprintf("default/%s%s%d", recoveries[i%3], atWork, i), Lasts: 8 * time.Second})
+	}
+	return jobs
+}
+
+// atWork is part of the keys of jobsAtWork.
+const atWork = "/job-at-work-"
+
 // runWorker performs jobs until the process gets SIGTERM.
 func runWorker(settings, name string, out io.Writer) error {
 	c := &callers{network: &http.Transport{}}
@@ -154,6 +165,25 @@ func (c *callers) submitJob(j *Job) int {
 	}
 	copies.Wait()
 	return int(queued.Load())
+}
+
+// submitAtWork submits jobs some of whose workers die. It waits until the attempts of the dead are declared lost, and until all jobs are over.
+func (c *callers) submitAtWork(jobs []Job) {
+	var waiting sync.WaitGroup
+	for i := range jobs {
+		waiting.Go(func() {
+			key, end := flight.MustKey(jobs[i].Key), JobEnd{Key: jobs[i].Key, Queued: c.submitJob(&jobs[i])}
+			for over := false; end.Lost.IsZero() && !over; time.Sleep(50 * time.Millisecond) {
+				f, err := c.mixed[0].Flight(context.Background(), key.FlightID())
+				if over = err == nil && f.State == "succeeded"; err == nil && f.LastAttempt != nil && (f.LastAttempt.Lost || f.LastAttempt.Attempt > 1) {
+					end.Lost = time.Now()
+				}
+			}
+			c.awaitJob(&end)
+			c.say(&event{JobEnd: &end})
+		})
+	}
+	waiting.Wait()
 }
 
 // askNodes asks one node after the other until there is an answer. One request in four has so little time that its answer may be lost.

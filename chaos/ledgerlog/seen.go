@@ -96,7 +96,7 @@ func (w *watch) step(s *step) {
 		seen.count(7, has[flight.EventAbandoned] && newest.Lost)
 		seen.count(8, has[flight.EventAbandoned] && !newest.Lost)
 	case *flight.Suspend:
-		seen.count(39, f != nil && f.Policy.Saga && s.reply.Decision == flight.DecisionFenced) // the last command of a drive that another one has overtaken
+		seen.count(39, f != nil && f.Policy.Saga && s.reply.Decision == flight.DecisionFenced && c.Token.Number <= f.Fence.Number) // another drive has opened since
 	case *flight.Resolve:
 		seen.count(43, f != nil && s.reply.Decision == flight.DecisionFailedPrecondition && c.Generation == f.Generation && f.Receipt != nil &&
 			f.Receipt.Source == flight.SourceReport)
@@ -130,7 +130,7 @@ func (w *watch) open(s *step, c *flight.Open, opened bool) {
 		seen.count(12, newest.Error == handlerHung)
 	}
 	saga := s.before.Saga
-	seen.count(40, saga != nil && !s.key.IsUndo() && saga.Cancel != nil && saga.Phase != flight.PhaseCommitted && (s.reply.Decision == flight.DecisionFenced || f != nil && f.State.Terminal()))
+	seen.count(40, saga != nil && !s.key.IsUndo() && saga.Cancel != nil && saga.Phase != flight.PhaseCommitted && (s.reply.Decision == flight.DecisionFenced || f != nil && f.State == flight.StateCancelled))
 	for _, l := range w.lost[s.key.String()] {
 		if opened && l.Next == 0 {
 			l.Next, l.SameSession = s.reply.Token.Number, l.session.ID == c.Session.ID
