@@ -56,6 +56,7 @@ import atexit
 import base64
 import collections
 import contextlib
+import contextvars
 import dataclasses
 import datetime
 import functools
@@ -113,7 +114,7 @@ _MIN_OPEN_MARGIN_MS = 2_000  # of ledger time, after the wait of an open, until 
 _MAX_OPEN_MARGIN_MS = 30_000  # the same, after answers open_expired
 _ABANDON_WAIT = 2.0  # seconds to wait for the first try of an abandon before the key is opened again
 _ABANDON_TIMEOUT = 600.0  # seconds for which an abandon is retried while no server answers
-_MAX_ABANDONS = 1000  # pending abandons; the oldest is dropped, and its attempt ends with its session
+_MAX_ABANDONS = 1000  # pending abandons; the oldest is dropped, until a renewal lists its attempt
 _MAX_LEFT = 1000  # opens whose abandon is sent later; the oldest is dropped
 _MAX_NONCES = 4000  # that a session remembers; one with more is replaced. A server lets it hold about as many attempts
 _IDLE_SESSION_TIMEOUT = 60.0  # seconds until a session that nothing needs is closed
@@ -673,7 +674,7 @@ class _Nonce:
         elif accepted:
             self.state = "reported"
         elif self.state == "held":  # the session ends if its report stays on disk
-            self.state, self.spooled_at = "spooled", time.monotonic()
+            self.spooled_at, self.state = time.monotonic(), "spooled"
             cast(_Session, self.session).retire()
 
     def has_spooled_report(self) -> bool:
@@ -686,6 +687,32 @@ class _Nonce:
             return self.abandoning or not self.settled and self.validity.remaining() > 0
         return self.state in ("awaited", "held") or (
             self.has_spooled_report() and time.monotonic() - self.spooled_at < _REPORT_HOLD)
+
+
+def _call_in_thread(f: Callable[..., Any], *args: Any) -> Any:
+    """Calls f in a thread of its own: the executor of asyncio has few, which opens that wait would take from reports. The thread goes on
+    when the future is cancelled, or its loop has ended."""
+    import asyncio
+    loop = asyncio.get_running_loop()
+    future, context = loop.create_future(), contextvars.copy_context()
+
+    def call() -> None:
+        try:
+            result, error = context.run(f, *args), None
+        except BaseException as e:
+            result, error = None, e
+
+        def settle() -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle)
+    threading.Thread(target=call, name="flightd-async").start()
+    return future
 
 
 def _nonce_id(text: str) -> str:
@@ -740,7 +767,7 @@ class _Session:
             self._claims = [c for c in self._claims if not c.ended or c.validity.remaining() > -2 * self._interval]
             if not self._retired:
                 self._claims.append(claim)
-                claim.session = self
+                claim.session, self._used_at = self, time.monotonic()
             return not self._retired
 
     def end_claim(self, claim: _Claim, jobs: List["Flight"]) -> bool:
@@ -815,8 +842,8 @@ class _Session:
 
     def _is_over(self) -> bool:
         """Reports whether nothing needs the session. An idle one is retired, and the next open does without a session."""
-        needed = any(n.needs_session() for n in self.nonces()) or any(not c.ended for c in list(self._claims))
-        with self._client._lock:
+        with self._client._lock:  # a claim that ends meanwhile has added its jobs
+            needed = any(n.needs_session() for n in self._nonces.values()) or any(not c.ended for c in self._claims)
             if needed:
                 self._used_at = time.monotonic()
             elif not self._retired and time.monotonic() - self._used_at > _IDLE_SESSION_TIMEOUT:
@@ -875,11 +902,11 @@ class _Session:
                                       report=_Report(attempt["attempt"], report["outcome"]), timeout=1.0, tries=1)
 
     def close(self) -> None:
-        """Closes the session at the server. While an effect runs under it, it is renewed, and closed afterwards; with a report
-        on disk it ends by its time to live, and until then no other caller acts."""
+        """Closes the session at the server. While an effect runs under it, or may begin, it is renewed, and closed afterwards; with
+        a report on disk it ends by its time to live, and until then no other caller acts."""
         self.retire()
         trusted = self.trust.remaining() > 0
-        if trusted and any(n.state == "held" for n in self.nonces()):
+        if trusted and any(n.state in ("awaited", "held") for n in self.nonces()):
             return
         self._stop.set()
         self._client._sessions.discard(self)
@@ -1103,20 +1130,33 @@ class Flight:
     async def __aenter__(self) -> "Flight":
         """Opens in a thread. If the task is cancelled meanwhile, the attempt ends as not done."""
         import asyncio
-        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        left, lock, entered = False, threading.Lock(), False
+
+        def leave() -> None:
+            with contextlib.suppress(Exception):
+                self.__exit__(asyncio.CancelledError, asyncio.CancelledError("the task was cancelled"), None)
+
+        def enter() -> "Flight":
+            nonlocal entered
+            self.__enter__()
+            with lock:
+                entered = True
+            if left:
+                leave()
+            return self
         try:
-            return await asyncio.shield(entering)
+            return await asyncio.shield(_call_in_thread(enter))
         except asyncio.CancelledError:
-            def leave() -> None:
-                with contextlib.suppress(Exception):
-                    self.__exit__(asyncio.CancelledError, asyncio.CancelledError("the task was cancelled"), None)
-            entering.add_done_callback(lambda e: None if e.cancelled() or e.exception() else threading.Thread(target=leave).start())
+            with lock:
+                left = not entered
+            if entered and not left:
+                threading.Thread(target=leave, name="flightd-async").start()
             raise
 
     async def __aexit__(self, *error: Any) -> bool:
-        """Reports in a thread, which the end of the task does not interrupt."""
+        """Reports in a thread, which neither the end of the task nor that of the loop interrupts."""
         import asyncio
-        return await asyncio.shield(asyncio.to_thread(self.__exit__, *error))
+        return await asyncio.shield(_call_in_thread(self.__exit__, *error))
 
     def _reject_fork(self) -> None:
         """Raises LeaseLost in a fork: only the parent renews, acts and reports."""
@@ -1334,7 +1374,7 @@ class Flight:
         try:
             with self._effect_lock:
                 self._block_ended = True
-            outcome, text = self._classify(exc, own)
+                outcome, text = self._classify(exc, own)
             flight = self._report(outcome, text, getattr(exc, "retry_after", 0.0) if own else 0.0)
         except (Fenced, Unrecorded) as e:
             if interrupted:
@@ -1366,7 +1406,7 @@ class Flight:
         of_one_request = any(exc is e for e in self._effect_errors) or scope == "safe" or scope == "request" and (
             self._possible_effects > 1 or self._has_unknown_effect)
         others = self._running_effects or self._possible_effects and of_one_request
-        if isinstance(exc, Refused) and own and not (self._possible_effects and of_one_request):
+        if isinstance(exc, Refused) and own and not others:
             return "refused", text
         if not self._effect_started or isinstance(exc, NotDone) and own and not others:
             return "not_done", text
@@ -2008,16 +2048,25 @@ class Client:
             if nonce.flight._abandon(nonce):
                 return
             with self._lock:
-                self._abandons.append((time.monotonic() + _ABANDON_TIMEOUT, nonce))
+                self._keep_abandon(time.monotonic() + _ABANDON_TIMEOUT, nonce)
                 if self._abandon_loop_runs:
                     return
                 self._abandon_loop_runs = True
             with contextlib.suppress(RuntimeError):
                 threading.Thread(target=self._abandon_loop, name="flightd-abandon-loop", daemon=True).start()
-        with contextlib.suppress(RuntimeError):  # the interpreter shuts down: the attempt ends with its session
-            first = threading.Thread(target=first_try, name="flightd-abandon")
+        first = threading.Thread(target=first_try, name="flightd-abandon")
+        try:
             first.start()
-            first.join(max(0.0, wait_until - time.monotonic()))
+        except RuntimeError:  # no thread can be started: the attempt is abandoned when it is listed again, or ends with its session
+            nonce.abandoning = False
+            return
+        first.join(max(0.0, wait_until - time.monotonic()))
+
+    def _keep_abandon(self, until: float, nonce: _Nonce) -> None:
+        """Keeps an abandon that was not accepted yet, instead of the oldest one if there are too many. The caller holds _lock."""
+        if len(self._abandons) == _MAX_ABANDONS:
+            self._abandons[0][1].abandoning = False
+        self._abandons.append((until, nonce))
 
     def _abandon_loop(self) -> None:
         pause = 0.1
@@ -2034,7 +2083,7 @@ class Client:
             nonce.abandoning = not accepted and time.monotonic() < until
             if nonce.abandoning:
                 with self._lock:
-                    self._abandons.append((until, nonce))
+                    self._keep_abandon(until, nonce)
 
     def _leave(self, nonce: _Nonce) -> None:
         """Sends an abandon when its not_after has passed, or when the program or this client ends, for a copy of its open
@@ -2863,7 +2912,8 @@ class _Worker:
         self._client, self._concurrency = client, concurrency
         self._stop = client._stop_worker = threading.Event()  # of this run: an old claim may still wait for its answer
         self._freed = threading.Event()  # a job has ended
-        self._running: Dict[threading.Thread, Flight] = {}
+        self._lock = threading.Lock()
+        self._running: Dict[threading.Thread, Flight] = {}  # _lock guards what is added, so that each has been started
         self._claim: Optional[_Claim] = None  # the newest
         self._refused: Optional[PolicyDiffers] = None  # why no job may be claimed
 
@@ -2882,7 +2932,9 @@ class _Worker:
             if self._claim is not None:  # its answer is not awaited: the jobs that it brings are given back
                 cast(_Session, self._claim.session).end_claim(self._claim, [])
             until = time.monotonic() + drain
-            for thread in list(self._running):
+            with self._lock:
+                running = list(self._running)
+            for thread in running:
                 thread.join(max(0.0, until - time.monotonic()))
             for job in list(self._running.values()):
                 job.cancel_requested = True
@@ -2920,25 +2972,35 @@ class _Worker:
                 continue
             for job in jobs:
                 thread = threading.Thread(target=self._perform, args=(job,), name=f"flightd-job-{job.key}", daemon=True)
-                self._running[thread] = job
-                thread.start()
+                try:
+                    with self._lock:
+                        self._running[thread] = job
+                        thread.start()
+                except RuntimeError as e:  # no more threads can be started
+                    self._running.pop(thread)
+                    _log.error("flightd: %s is given back: %s", job.key, e)
+                    job._abandon_unused(_CLOSE_TIMEOUT)
+                    self._stop.wait(1.0)
 
     def _ask_for_jobs(self, slots: int) -> List[Flight]:
         """Asks for jobs once. What a claim without an answer has opened is abandoned when a renewal lists it."""
         client = self._client
         client._connect("")
+        actions = [name for name, handler in client._handlers.items() if len(handler.invalid) < _MAX_INVALID_INPUTS]
+        if not actions:
+            raise Error("no action is left: the inputs of all are invalid")
         wait = int(1000 * _CLAIM_WAIT)
         claim = _Claim(client._ledger_ms(), wait + client._open_margin_ms)
         client._choose_session(claim)
         session = claim.session
         if session is None:
             raise Unavailable("no session could be made")
-        actions = [name for name, handler in client._handlers.items() if len(handler.invalid) < _MAX_INVALID_INPUTS]
-        if not actions:
-            raise Error("no action is left: the inputs of all are invalid")
         request = {"session": session.id, "nonce": claim.text, "not_after": claim.not_after, "actions": actions,
                    "slots": slots, "wait_ms": wait, "owner": client._owner()}
         self._claim = claim
+        if self._stop.is_set():  # run() may have ended an older claim
+            session.end_claim(claim, [])
+            return []
         try:
             answer, sent_at = client._ask("POST", "/v1/flights:claim", request, must_contain="jobs", nonce=claim.text,
                                           timeout=_CLAIM_WAIT + _TRY_TIMEOUT)

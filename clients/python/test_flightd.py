@@ -1863,6 +1863,48 @@ class TestProtocol(unittest.TestCase):
         with self.assertRaises(flightd.InDoubt), taken[0]:
             raise flightd.InDoubt("its own error")
 
+    def test_a_session_stays_while_a_job_of_its_claim_may_begin(self):
+        self.client._connect("")
+        self.client.worker("test")(lambda job, input: None)
+        worker, claim = flightd._Worker(self.client, 1), flightd._Claim(self.ledger, 17_000)
+        self.client._choose_session(claim)
+        session, id = claim.session, flightd._flight_id_for_key("default/test/1")
+        job = {**self.proceed(session=session.id, flight_id=id), "nonce": f"{claim.text}.{id}", "policy": {"recovery": "resend"}}
+        (taken,) = worker._take(claim, {"jobs": [job]}, flightd._now())
+        locked, needs = [], taken._nonce.needs_session
+        taken._nonce.needs_session = lambda: locked.append(self.client._lock.locked()) or needs()
+        session.close()
+        self.assertFalse(session._is_over())
+        self.assertEqual(locked, [True], "no claim ends between the looks at the nonces and at the claims")
+        self.assertFalse(session._stop.is_set(), "it is renewed")
+        worker._stop.set()
+        session._retired, self.client._session = False, session
+        self.assertEqual(worker._ask_for_jobs(1), [], "the worker stops")
+        self.assertTrue(worker._claim.ended)
+        self.assertNotIn("claim", [verb for verb, _ in self.asked])
+        with self.assertRaises(flightd.InDoubt), taken:
+            raise flightd.InDoubt("its own error")
+
+    def test_a_refusal_proves_nothing_for_an_effect_that_runs(self):
+        for report, error in (("unknown", flightd.Refused("no")), ("unknown", flightd.NotDone("no"))):
+            self.asked = []
+            with contextlib.suppress(flightd.Error), self.once(self.proceed()) as f:
+                other = f.effect()
+                other.__enter__()
+                with f.effect():
+                    raise error
+            other.__exit__(None, None, None)
+            self.assertEqual([r["outcome"] for r in self.bodies("report")], [report])
+
+    def test_tasks_do_not_share_a_few_threads(self):
+        all_run = threading.Barrier(40)
+
+        async def tasks():
+            await asyncio.gather(*(flightd._call_in_thread(all_run.wait, 20) for _ in range(all_run.parties)))
+            with self.assertRaisesRegex(ValueError, "wrong"):
+                await flightd._call_in_thread(mock.Mock(side_effect=ValueError("wrong")))
+        asyncio.run(tasks())
+
     def test_a_lost_session_is_replaced(self):
         def lose_by_time(session):
             self.at += 10
