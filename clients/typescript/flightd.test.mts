@@ -1048,6 +1048,10 @@ test("a status is proof for its own request only", async () => {
     for (const error of errors) await effect(f, error).catch(() => undefined);
     throw errors[0];
   };
+  const whileOneRuns = (error: Error) => async (f: Flight): Promise<void> => {
+    void f.effect(() => new Promise((ended) => { setTimeout(ended, 20); }));
+    await effect(f, error);
+  };
   const statusAfter = (errors: (Error | undefined)[], status: number, how?: Exchange) => async (f: Flight): Promise<void> => {
     for (const error of errors) await effect(f, error).catch(() => undefined);
     throwForStatus(status, "", how);
@@ -1059,6 +1063,7 @@ test("a status is proof for its own request only", async () => {
     ["unknown", statusAfter([undefined, undefined], 404)], ["unknown", statusAfter([undefined, undefined], 422)],
     ["unknown", statusAfter([lost()], 404, { method: "GET" })], ["unknown", statusAfter([lost()], 410, { method: "GET" })],
     ["not_done", statusAfter([no()], 404, { method: "GET" })],
+    ["unknown", whileOneRuns(no())], ["unknown", whileOneRuns(refused())],
   ] as const) {
     const client = new Scripted();
     await client.gets(proceed()).run({}, callback).catch(() => undefined);

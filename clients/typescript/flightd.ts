@@ -1047,8 +1047,8 @@ export class Flight<I = unknown> {
     // An error thrown in one effect, or by one answer, proves nothing for another effect.
     const ofOneRequest = this.effectErrors.includes(e) ||
       (own && (e.scope === "safe" || (e.scope === "request" && (this.possibleEffects > 1 || this.hasUnknownEffect))));
-    if (own && e instanceof Refused && !(this.possibleEffects > 0 && ofOneRequest)) return "refused";
     const others = this.runningEffects > 0 || (this.possibleEffects > 0 && ofOneRequest);
+    if (own && e instanceof Refused && !others) return "refused";
     return !this.effectStarted || (own && !others) ? "not_done" : "unknown";
   }
 
