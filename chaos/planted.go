@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,7 +30,12 @@ func runPlanted(ctx context.Context, base *cluster.Options, words []string, out 
 		}
 		count++
 		began := time.Now()
-		found, err := findPlanted(ctx, base, bug)
+		var found []string
+		err := errors.New("it was not tried")
+		for opts, tries := *base, 0; tries < plantTries && (len(found) == 0 || err != nil) && ctx.Err() == nil; tries++ {
+			found, err = findPlanted(ctx, opts, bug)
+			opts.Seed, opts.For = opts.Seed+1, 2*opts.For
+		}
 		if err != nil {
 			found = append(found, err.Error())
 		}
@@ -45,14 +51,17 @@ func runPlanted(ctx context.Context, base *cluster.Options, words []string, out 
 	return nil
 }
 
+// plantTries is how often a bug is run for until it is found, with another seed each time, and for twice as long as before: many of them need two
+// things to happen at once.
+const plantTries = 3
+
 // findPlanted runs a short experiment with one bug, and returns the invariants that it has broken.
-func findPlanted(ctx context.Context, base *cluster.Options, bug *plant.Bug) (broken []string, err error) {
+func findPlanted(ctx context.Context, opts cluster.Options, bug *plant.Bug) (broken []string, err error) {
 	dir, err := os.MkdirTemp("", "flightd-planted-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	opts := *base
 	target, binary := "flightd", &opts.Flightd
 	if bug.Callers {
 		target, binary = "chaos", &opts.Self
@@ -61,7 +70,7 @@ func findPlanted(ctx context.Context, base *cluster.Options, bug *plant.Bug) (br
 	if err := plant.Build(ctx, *bug, opts.Source, *binary); err != nil {
 		return nil, err
 	}
-	opts.Faults, opts.Timeout, opts.First = cluster.Faults{Kinds: strings.Split(bug.Faults, ","), Together: 1, Loopback: base.Loopback}, 40*time.Second, true
+	opts.Faults, opts.Timeout, opts.First = cluster.Faults{Kinds: strings.Split(bug.Faults, ","), Together: 1, Loopback: opts.Loopback}, 40*time.Second, true
 	opts.Load.Jobs, opts.Load.Sagas = 200, 60
 	if slices.Contains([]string{plant.FreezeCallers, plant.CutCallers}, bug.Faults) {
 		opts.For = max(opts.For, 45*time.Second) // a session must end meanwhile

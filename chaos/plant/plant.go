@@ -46,6 +46,7 @@ const (
 	CutLedger     = "node cut off from the ledger alone" // callers still reach it
 	CutFollower   = "node cut off"
 	LateLists     = "provider acts after,provider loses" // it lists an effect later than it happened, by less than the settle delay
+	StoredErrors  = "provider answers 500"               // for ever: a key is sent again until its window is over
 	ClockAhead    = "clock"                              // of one node, by hours
 	RaiseEpoch    = "lease epoch"                        // by an operator, while effects run
 )
