@@ -258,7 +258,7 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 				require.NotEqualValues(t, 1, f.Receipt.Attempt, "the flight is %+v\nthe frozen one: %v", f, r)
 				require.True(t, f.Overlap, "the flight is %+v\nthe frozen one: %v", f, r)
 				require.Equal(t, cli.ExitInDoubt, r.code, "the flight is %+v\nthe frozen one: %v", f, r)
-				require.Contains(t, r.err, "evidence", "the flight is %+v\nthe frozen one: %v", f, r)
+				require.Contains(t, r.err, "does not count", "the flight is %+v\nthe frozen one: %v", f, r)
 			} else if f.Receipt.Attempt != 1 || len(f.Evidence) != 0 || r.code != 0 {
 				t.Errorf("the flight is %+v\nthe frozen one: %v", f, r)
 			}
