@@ -203,17 +203,25 @@ func TestReplace_EtcdMembers(t *testing.T) {
 	c := newTestCluster(t)
 	lead := c.leader()
 	away, other := (lead+1)%3, (lead+2)%3
-	members, err := c.nodes[lead].act.Load().etcdMembersOf(t.Context(), c.names[away])
-	require.NoError(t, err)
-	require.Len(t, members, 1)
+	var members []uint64
+	require.Eventually(t, func() bool {
+		if a := c.nodes[lead].act.Load(); a != nil {
+			members, _ = a.etcdMembersOf(t.Context(), c.names[away])
+		}
+		return len(members) == 1
+	}, 10*time.Second, time.Millisecond)
 	c.stop(away)
 	body, err := json.Marshal(replacement{Certificate: "new", Instance: "new", OldEtcd: []uint64{1}}) // no member, in case that the poller is faster
 	require.NoError(t, err)
 	d := &flight.Document{ID: replacementID(c.names[away]), Body: body}
 	require.Eventually(t, func() bool {
 		at := c.nodes[lead]
+		a := at.act.Load()
+		if a == nil {
+			return false
+		}
 		at.cluster.setView(c.names[other], &view{sent: time.Now(), status: status{Instance: c.nodes[other].cluster.instance}})
-		_, err := at.act.Load().replaceNode(t.Context(), d)
+		_, err := a.replaceNode(t.Context(), d)
 		return err != nil && strings.Contains(err.Error(), "only 1 of the 2 other nodes")
 	}, 10*time.Second, time.Millisecond)
 	c.stop(other)
