@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -212,6 +213,20 @@ func TestOpenRefuses(t *testing.T) {
 		require.NoError(t, fs.Remove("ledger/"+identityFile))
 		_, err = Open(context.Background(), memConfig(fs))
 		require.ErrorIs(t, err, ErrDamaged)
+		require.NoError(t, writeFile(fs, "ledger", identityFile, identity))
+		at, err := memConfig(fs).withDefaults()
+		require.NoError(t, err)
+		whole, err := identify(&at)
+		require.NoError(t, err)
+		for bit := range 8 * len(identity) { // under another id the node would wait for ever for those who vote
+			changed := bytes.Clone(identity)
+			changed[bit/8] ^= 1 << (bit % 8)
+			require.NoError(t, writeFile(fs, "ledger", identityFile, changed))
+			if id, err := identify(&at); err == nil {
+				id.Sum = whole.Sum // or it cannot be read any more: nothing else has changed
+				require.Equal(t, whole, id, "%s", changed)
+			}
+		}
 		require.NoError(t, writeFile(fs, "ledger", identityFile, identity))
 		openStore(t, memConfig(fs))
 		_, err = Open(context.Background(), Config{})

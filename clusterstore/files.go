@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"strings"
@@ -40,6 +41,12 @@ type identity struct {
 	Node    string `json:"node"`
 	Cluster string `json:"cluster"`
 	Started bool   `json:"began,omitempty"` // the log had an entry, so an empty log has lost it
+	Sum     uint32 `json:"sum,omitempty"`   // of the other fields; 0: an older version has written it
+}
+
+// sum returns the checksum of the fields: a node under a damaged id would wait for ever for those who vote.
+func (id identity) sum() uint32 {
+	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%d %q %q %t", id.Format, id.Node, id.Cluster, id.Started))
 }
 
 // Identify returns the instance id of a ledger directory: the Config.NodeID that its owner must use from now on. It creates
@@ -101,6 +108,8 @@ func identify(cfg *Config) (identity, error) {
 	switch {
 	case id.Format > layoutFormat:
 		return id, fmt.Errorf("%w: data directory of format %d, this version reads up to %d", ErrNewer, id.Format, layoutFormat)
+	case id.Sum != 0 && id.Sum != id.sum():
+		return id, fmt.Errorf("%w: %s has another checksum than its content", ErrDamaged, identityFile)
 	case cfg.NodeID != "" && cfg.NodeID != id.Node:
 		return id, fmt.Errorf("%w: %s belongs to node %s, not %s", ErrForeign, cfg.Dir, id.Node, cfg.NodeID)
 	case cfg.ClusterID != "" && cfg.ClusterID != id.Cluster:
@@ -148,6 +157,7 @@ func (id *identity) markStarted(cfg *Config) error {
 }
 
 func (id identity) write(cfg *Config) error {
+	id.Sum = id.sum()
 	b, err := json.Marshal(id)
 	if err != nil {
 		return fmt.Errorf("clusterstore: encode %s: %w", identityFile, err)

@@ -33,7 +33,7 @@ func clearStarted(t *testing.T, fs vfs.FS) {
 	var id identity
 	require.NoError(t, json.Unmarshal(b, &id))
 	require.True(t, id.Started)
-	id.Started = false
+	id.Started, id.Sum = false, 0
 	b, err = json.Marshal(id)
 	require.NoError(t, err)
 	require.NoError(t, writeFile(fs, "ledger", identityFile, b))
