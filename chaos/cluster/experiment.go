@@ -61,7 +61,7 @@ func experiment(t *run, opts *Options) *report.Result {
 	return result
 }
 
-// killWorkersAtWork kills most workers in the middle of jobs, starts them again, and judges how soon their attempts are declared lost.
+// killWorkersAtWork kills half of the workers in the middle of jobs, starts them again, and judges how soon their attempts are declared lost.
 func (b *bed) killWorkersAtWork() (found []Violation) {
 	b.atWork = jobsAtWork(4 * len(b.working)) // half of the places that the workers have
 	b.tell(order{Do: "jobs at work", Name: "jobs at work", Count: len(b.atWork)})

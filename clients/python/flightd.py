@@ -697,10 +697,12 @@ def _call_in_thread(f: Callable[..., Any], *args: Any) -> Any:
     future, context = loop.create_future(), contextvars.copy_context()
 
     def call() -> None:
+        result: Any = None
+        error: Optional[BaseException] = None
         try:
-            result, error = context.run(f, *args), None
+            result = context.run(f, *args)
         except BaseException as e:
-            result, error = None, e
+            error = e
 
         def settle() -> None:
             if future.cancelled():
