@@ -48,29 +48,53 @@ func (c *testConn) readResponse(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// smallServer starts a server with at most three connections. A request for /wait is sent to asked and answered after a
-// receive from answer.
-func smallServer(t *testing.T) (f *server, asked, answer chan struct{}) {
+// aSmallServer is a server with at most three connections.
+type aSmallServer struct {
+	*server
+	asked, answer chan struct{} // a request for /wait is sent to asked, and answered after a receive from answer
+	idle          chan struct{} // has a value after a connection has become idle
+}
+
+func smallServer(t *testing.T) aSmallServer {
 	t.Helper()
-	asked, answer = make(chan struct{}), make(chan struct{})
-	f = serveConnections(t, 3, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := aSmallServer{asked: make(chan struct{}), answer: make(chan struct{}), idle: make(chan struct{}, 100)}
+	s.server = newTestServer(t, 3, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
-			asked <- struct{}{}
-			<-answer
+			s.asked <- struct{}{}
+			<-s.answer
 		}
 	}))
-	t.Cleanup(func() { close(answer) })
-	return f, asked, answer
+	onStateChange := s.http.ConnState
+	s.http.ConnState = func(c net.Conn, state http.ConnState) {
+		onStateChange(c, state)
+		if state == http.StateIdle {
+			s.idle <- struct{}{}
+		}
+	}
+	serveForTest(t, s.server)
+	t.Cleanup(func() { close(s.answer) })
+	return s
 }
 
 // serveConnections starts a server with at most limit connections.
 func serveConnections(t *testing.T, limit int, certs *cert.Served, h http.Handler) *server {
+	t.Helper()
+	s := newTestServer(t, limit, certs, h)
+	serveForTest(t, s)
+	return s
+}
+
+func newTestServer(t *testing.T, limit int, certs *cert.Served, h http.Handler) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := newServer(l, limit, certs, slog.New(slog.DiscardHandler))
 	s.connections.grace = time.Millisecond
 	s.setAPI(h)
+	return s
+}
+
+func serveForTest(t *testing.T, s *server) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.serve(ctx) }()
@@ -78,62 +102,62 @@ func serveConnections(t *testing.T, limit int, certs *cert.Served, h http.Handle
 		cancel()
 		require.NoError(t, <-served)
 	})
-	return s
 }
 
 // At the limit the connection that has been idle the longest is closed for a new one; a busy one is not.
 func TestIdleConnectionsAreClosedForNewOnes(t *testing.T) {
-	f, asked, answer := smallServer(t)
-	busy, first, second := connect(t, f), connect(t, f), connect(t, f)
+	f := smallServer(t)
+	busy, first, second := connect(t, f.server), connect(t, f.server), connect(t, f.server)
 	require.NoError(t, busy.ask("/wait"))
-	<-asked
+	<-f.asked
 	for _, s := range []*testConn{second, first, second, first} {
 		require.NoError(t, s.ask("/"))
 		s.readResponse(t)
+		<-f.idle
 	}
-	third := connect(t, f)
+	third := connect(t, f.server)
 	require.NoError(t, third.ask("/"))
 	third.readResponse(t)
 	_, err := second.answers.ReadByte()
 	require.Error(t, err, "it has been idle the longest")
 	require.NoError(t, first.ask("/"))
 	first.readResponse(t)
-	answer <- struct{}{}
+	f.answer <- struct{}{}
 	busy.readResponse(t)
 }
 
 // A connection without any request is idle, too.
 func TestUnusedConnectionsAreClosedForNewOnes(t *testing.T) {
-	f, _, _ := smallServer(t)
+	f := smallServer(t)
 	for range 20 {
-		connect(t, f)
+		connect(t, f.server)
 	}
-	s := connect(t, f)
+	s := connect(t, f.server)
 	require.NoError(t, s.ask("/"))
 	s.readResponse(t)
 }
 
 // If all connections are busy, a new one waits for the first response.
 func TestNewConnectionWaitsForFreeSlot(t *testing.T) {
-	f, asked, answer := smallServer(t)
+	f := smallServer(t)
 	for range 3 {
-		require.NoError(t, connect(t, f).ask("/wait"))
-		<-asked
+		require.NoError(t, connect(t, f.server).ask("/wait"))
+		<-f.asked
 	}
-	s := connect(t, f)
+	s := connect(t, f.server)
 	require.NoError(t, s.ask("/"))
-	answer <- struct{}{}
+	f.answer <- struct{}{}
 	s.readResponse(t)
 }
 
 // A stop does not wait for a free connection: the cleanup stops this server before its requests are answered.
 func TestAFullServerStops(t *testing.T) {
-	f, asked, _ := smallServer(t)
+	f := smallServer(t)
 	for range 3 {
-		require.NoError(t, connect(t, f).ask("/wait"))
-		<-asked
+		require.NoError(t, connect(t, f.server).ask("/wait"))
+		<-f.asked
 	}
-	connect(t, f)
+	connect(t, f.server)
 }
 
 func TestMaxConnections(t *testing.T) {
