@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -54,18 +55,15 @@ func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) err
 	if bad == nil {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
 	}
-	var put *flight.PutDocument
-	if bad == nil {
-		put, bad = cr.cluster.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning)
-	}
 	if bad != nil {
 		return bad
 	}
-	if put != nil {
+	propose := func(ctx context.Context, put *flight.PutDocument) error {
 		put.Actor, put.Reason = d.actor, d.reason
-		if err := cr.changeDocument(r.Context(), put); err != nil {
-			return err
-		}
+		return cr.changeDocument(ctx, put)
+	}
+	if err := cr.cluster.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning, propose); err != nil {
+		return err
 	}
 	state := cr.cluster.State()
 	return writeJSON(w, r, http.StatusOK, &state)

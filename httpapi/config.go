@@ -72,9 +72,9 @@ type Cluster struct {
 	// RaiseLeaseEpoch raises the lease epoch if etcd knows less than the ledger, else it changes nothing. Errors are those of
 	// package effect.
 	RaiseLeaseEpoch func(ctx context.Context, actor, reason string) error
-	// ReplaceNode returns the document that makes the bearer of a certificate the successor of a node; nil: that has been decided
-	// already. The field nil: a lone node.
-	ReplaceNode func(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid)
+	// ReplaceNode has propose store the document that makes the bearer of a certificate the successor of a node, unless that has been
+	// decided already. nil: a lone node.
+	ReplaceNode func(name, certificate string, whileRunning bool, propose func(context.Context, *flight.PutDocument) error) error
 	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
 	// called if the position is later than the ledger's. nil: positions are not compared.
 	LedgerBehind func(ctx context.Context, position wire.Index) (bool, error)

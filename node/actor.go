@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
@@ -24,11 +25,12 @@ type actor struct {
 	parts *group // the parts of the actor; those of a lone node are the node's
 
 	// The fields up to the next empty line are set in a cluster only.
-	term     uint64                  // in which the node leads
-	lifetime context.Context         // ends with the term
-	end      context.CancelCauseFunc // ends lifetime
-	handler  http.Handler            // of the API, for requests that serveInTerm takes
-	check    leaderCheck
+	term      uint64                  // in which the node leads
+	lifetime  context.Context         // ends with the term
+	end       context.CancelCauseFunc // ends lifetime
+	handler   http.Handler            // of the API, for requests that serveInTerm takes
+	check     leaderCheck
+	replacing sync.Mutex // held from the check of a replacement to its decision
 
 	leases  *lease.Lessor
 	exec    *executor.Executor // nil in a cluster

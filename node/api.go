@@ -32,7 +32,7 @@ func (a *actor) apiConfig() httpapi.Config {
 	}
 	cfg.Callers.PublicURL = a.publicURL()
 	if a.cluster != nil {
-		cfg.Cluster.AwaitNodes, cfg.Cluster.ReplaceNode = a.awaitApplied, a.replacementOf
+		cfg.Cluster.AwaitNodes, cfg.Cluster.ReplaceNode = a.awaitApplied, a.beginReplacement
 		cfg.Cluster.Lines = a.inTerm
 	}
 	if a.traces != nil {

@@ -236,6 +236,8 @@ func (c *cluster) foundOnce(ctx context.Context) (silent []string, err error) {
 		switch {
 		case len(theirs) == 0:
 			silent = append(silent, name)
+		case answer.Started && len(own) > 0 && theirs[c.name()] == c.instance && !maps.Equal(own, theirs):
+			return nil, &NotMemberError{Node: c.name(), Reason: fmt.Sprintf("the other nodes have replaced one of them before this one had started: run flightd cluster replace %s", c.name())}
 		case theirs[c.name()] != c.instance, len(own) > 0 && !maps.Equal(own, theirs):
 			return nil, &NotMemberError{Node: c.name(), Reason: fmt.Sprintf("node %s has stored other data directories for this cluster. If no node has served a request yet, empty all data directories and start again; else give this node back the directory with which it was founded", name)}
 		default:
@@ -265,8 +267,11 @@ func (c *cluster) foundingAnswer() foundingAnswer {
 // answered, so a ledger with an entry proves that there was a member: it has voted, and knew sessions that live. Etcd itself
 // would take an empty directory for a new member.
 func (n *node) checkMember() error {
-	if !n.cluster.hadEntry || n.cfg.Etcd.enabled() {
+	if n.cfg.Etcd.enabled() {
 		return nil
+	}
+	if !n.cluster.hadEntry {
+		return n.removeStrangeMember()
 	}
 	if _, err := os.Stat(filepath.Join(n.cfg.etcdDir(), startingName)); err == nil {
 		return nil // MoveIntoCluster has made it, and etcd has not answered yet
@@ -276,6 +281,24 @@ func (n *node) checkMember() error {
 		return err
 	}
 	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give the directory back, or run flightd cluster replace %s; the others go on without it", dir, n.cluster.name())}
+}
+
+// removeStrangeMember deletes the etcd member of a new node if it is not the one that the leader has added: etcd asks any of the others for
+// its id, and one that lags names the member before, which has the same address and is removed. That id has no vote any more.
+func (n *node) removeStrangeMember() error {
+	n.cluster.mu.Lock()
+	added := n.cluster.members.Replaced[n.cluster.name()]
+	n.cluster.mu.Unlock()
+	dir := filepath.Join(n.cfg.etcdDir(), "member")
+	if _, err := os.Stat(filepath.Join(dir, "wal")); errors.Is(err, fs.ErrNotExist) || added.Instance != n.cluster.instance {
+		return nil
+	}
+	_, member, err := scanWAL(filepath.Join(dir, "wal"))
+	if err != nil || member == 0 || member == added.Etcd {
+		return nil // checkEtcd says what is wrong with a log
+	}
+	n.cfg.Logger.Warn("etcd has started as the member before; it is started again", "id", member, "added", added.Etcd)
+	return os.RemoveAll(dir)
 }
 
 // voters returns the founding members as voters of the ledger.

@@ -157,7 +157,8 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
 	// Etcd keeps one status of each peer, for its streams and for single requests. After a partition, an old request may fail when the
 	// streams are back: the peer then counts as inactive until a stream breaks, and etcd refuses to add a member. replaceNode checks
-	// that a majority of the others answers; a learner has no vote, and etcd makes no voter of one that lags in any case.
+	// that a majority of the others answers; a learner has no vote, and in any case etcd makes a voter only of one that has nine tenths
+	// of the leader's log.
 	cfg.StrictReconfigCheck = false
 	cfg.InitialElectionTickAdvance = true                               // an election takes a second here
 	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member

@@ -14,8 +14,10 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // checkEtcd reads the files of the member before it is started. On a damaged database etcd ends the process from one of
@@ -34,7 +36,7 @@ func checkEtcd(dir string) error {
 	if err != nil {
 		return fmt.Errorf("read the database: %w", err)
 	}
-	last, err := scanWAL(filepath.Join(member, "wal"))
+	last, _, err := scanWAL(filepath.Join(member, "wal"))
 	if err != nil {
 		return fmt.Errorf("read the log: %w", err)
 	}
@@ -88,26 +90,28 @@ func scanBackend(path string) (applied uint64, err error) {
 
 // scanWAL reads the newest segment of the log, whose name has the index of its first entry, and returns the index of
 // the last complete entry. Older segments are not read: etcd itself reports their errors.
-func scanWAL(dir string) (last uint64, err error) {
+//
+// It also returns the id of the member, which every segment has; 0 if the segment ends before it.
+func scanWAL(dir string) (last, member uint64, err error) {
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil || len(segments) == 0 {
-		return 0, errors.Join(err, errors.New("no segment found"))
+		return 0, 0, errors.Join(err, errors.New("no segment found"))
 	}
 	newest := slices.Max(segments)
 	var number, first uint64
 	if _, err := fmt.Sscanf(filepath.Base(newest), "%016x-%016x.wal", &number, &first); err != nil {
-		return 0, fmt.Errorf("invalid segment name %s: %w", filepath.Base(newest), err)
+		return 0, 0, fmt.Errorf("invalid segment name %s: %w", filepath.Base(newest), err)
 	}
 	f, err := os.Open(newest)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return lastEntry(wal.NewDecoder(segment{f}), max(first, 1)-1)
+	return scanSegment(wal.NewDecoder(segment{f}), max(first, 1)-1)
 }
 
-// lastEntry returns the index of the last entry of a segment; previous is the index before its first entry.
-func lastEntry(records wal.Decoder, previous uint64) (last uint64, err error) {
+// scanSegment returns the index of the last entry of a segment, and the id of its member; previous is the index before its first entry.
+func scanSegment(records wal.Decoder, previous uint64) (last, member uint64, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("damaged record: %v", p)
@@ -119,13 +123,19 @@ func lastEntry(records wal.Decoder, previous uint64) (last uint64, err error) {
 		err := records.Decode(record)
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return last, nil
+			return last, member, nil
 		case err != nil:
-			return 0, err
+			return 0, 0, err
 		}
 		switch record.GetType() {
 		case wal.CrcType:
 			records.UpdateCRC(record.GetCrc())
+		case wal.MetadataType:
+			var of etcdserverpb.Metadata
+			if err := proto.Unmarshal(record.Data, &of); err != nil {
+				return 0, 0, err
+			}
+			member = of.GetNodeID()
 		case wal.EntryType:
 			last = wal.MustUnmarshalEntry(record.Data).GetIndex()
 		}

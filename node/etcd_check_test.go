@@ -14,6 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/clusterstore/peer"
 )
 
 // usedEtcdDir returns the directory of a member that wrote some entries and was closed.
@@ -148,4 +149,25 @@ func TestEtcd_LockedByAnotherProcess(t *testing.T) {
 	_, err = startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
 	require.ErrorAs(t, err, &locked, "%v", err)
 	require.Equal(t, dir, locked.Dir, "%v", err)
+}
+
+// A new node whose etcd has started as the member before, which is removed, starts again as the one that the leader has added.
+func TestRemoveStrangeMember(t *testing.T) {
+	dir := usedEtcdDir(t, 1000)
+	_, member, err := scanWAL(filepath.Join(dir, "member", "wal"))
+	require.NoError(t, err)
+	require.NotZero(t, member)
+	for _, test := range []struct {
+		instance string
+		added    uint64
+		stays    bool
+	}{{"i", member, true}, {"before", member + 1, true}, {"i", member + 1, false}} {
+		c := &cluster{instance: "i", founding: &peer.Founding{Self: peer.Node{Name: "a"}},
+			members: members{Replaced: map[string]replacement{"a": {Instance: test.instance, Etcd: test.added}}}}
+		n := &node{cfg: Config{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}, cluster: c}
+		require.NoError(t, os.CopyFS(n.cfg.etcdDir(), os.DirFS(dir)))
+		require.NoError(t, n.checkMember())
+		_, err := os.Stat(filepath.Join(n.cfg.etcdDir(), "member"))
+		require.Equal(t, test.stays, err == nil, "%+v", test)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -153,7 +154,10 @@ func (m monitor) clusterState() wire.Cluster {
 			out.Problem = damagedDisk
 		}
 		if waits := own.Members.pending(node.Name); waits != "" {
-			out.Problem = waits
+			if about.Joins != "" {
+				waits = "it joins the cluster: it runs, and the leader has not taken it in yet"
+			}
+			out.Problem = strings.TrimSuffix(waits+"; "+out.Problem, "; ")
 		}
 		state.Nodes = append(state.Nodes, out)
 	}

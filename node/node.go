@@ -327,6 +327,11 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 		return nil
 	case <-n.etcd.stopped():
 		n.etcd.close()
+		if n.cluster != nil {
+			if reason := n.cluster.refused(ctx); reason != "" {
+				return &NotMemberError{Node: n.cluster.name(), Reason: reason}
+			}
+		}
 		return errors.New("the embedded etcd stopped unexpectedly")
 	}
 }

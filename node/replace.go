@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -167,13 +168,14 @@ func (m *members) enoughWithout(name, leader string, others map[string]*view, no
 	return nil
 }
 
-// mayReplace returns why a node must not be replaced now; nil: it may be. others are the newest statuses of the other nodes.
-func (m *members) mayReplace(name, leader string, others map[string]*view, whileRunning bool, now time.Time) *wire.Invalid {
+// mayReplace returns why a node must not be replaced now; nil: it may be. votes says that it has a vote; others are the newest statuses of
+// the other nodes.
+func (m *members) mayReplace(name, leader string, votes bool, others map[string]*view, whileRunning bool, now time.Time) *wire.Invalid {
 	refuse := func(hint, format string, args ...any) *wire.Invalid {
 		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: hint, FieldError: wire.FieldError{Detail: fmt.Sprintf(format, args...)}}
 	}
 	for other := range m.Replaced {
-		if why := m.pending(other); why != "" && other != name {
+		if why := m.pending(other); votes && why != "" && other != name {
 			return refuse("wait until it votes, which flightd cluster status shows, or replace it again", "node %s votes only later: %s", other, why)
 		}
 	}
@@ -181,7 +183,7 @@ func (m *members) mayReplace(name, leader string, others map[string]*view, while
 	switch {
 	case name == leader:
 		return refuse("stop it: another node leads then; repeat the command", "node %s leads the ledger", name)
-	case few != nil:
+	case votes && few != nil:
 		return refuse("start the other nodes first", "%v", few)
 	case others[name].runs(now) && !whileRunning:
 		return refuse("if it shall not come back, stop it, or pass --while-running", "node %s runs", name)
@@ -189,11 +191,27 @@ func (m *members) mayReplace(name, leader string, others map[string]*view, while
 	return nil
 }
 
-// replacementOf returns the document that makes the bearer of a certificate the successor of a node, or nil
-// if the ledger has it.
+// beginReplacement proposes the document that makes the bearer of a certificate the successor of a node, unless the ledger has it. Its
+// caller's propose adds who asked.
+//
+// Two voters that are replaced at once would leave no majority, so one call waits for the other, and a proposal ends with its decision
+// or with the term, not with its caller.
+func (a *actor) beginReplacement(name, certificate string, whileRunning bool, propose func(context.Context, *flight.PutDocument) error) error {
+	a.replacing.Lock()
+	defer a.replacing.Unlock()
+	put, bad := a.replacementOf(name, certificate, whileRunning)
+	if bad != nil {
+		return bad
+	}
+	if put == nil {
+		return nil
+	}
+	return propose(a.lifetime, put)
+}
+
+// replacementOf returns the document for beginReplacement, or nil if the ledger has it.
 func (a *actor) replacementOf(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid) {
-	c := a.cluster
-	if _, found := c.founding.Node(name); !found {
+	if _, found := a.cluster.founding.Node(name); !found {
 		return nil, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster status lists the nodes", FieldError: wire.FieldError{Parameter: "name", Detail: "the cluster has no node of this name"}}
 	}
 	put := &flight.PutDocument{ID: replacementID(name)}
@@ -204,21 +222,49 @@ func (a *actor) replacementOf(name, certificate string, whileRunning bool) (*fli
 		}
 		put.Expect = d.Version
 	}
-	m, others := c.membersSeen()
-	if bad := m.mayReplace(name, c.name(), others, whileRunning, time.Now()); bad != nil {
+	ctx, cancel := context.WithTimeout(a.lifetime, 2*time.Second)
+	defer cancel()
+	votes, err := a.votes(ctx, name)
+	m, others, membersErr := a.membersSeen()
+	if membersErr != nil {
+		return nil, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "repeat the command", FieldError: wire.FieldError{Detail: membersErr.Error()}}
+	}
+	if bad := m.mayReplace(name, a.name(), votes || err != nil, others, whileRunning, time.Now()); bad != nil {
 		return nil, bad
 	}
 	put.Body, _ = json.Marshal(replacement{Certificate: certificate}) // it has no value that cannot be encoded
 	return put, nil
 }
 
-// membersSeen returns the members, and what the other nodes have last said.
-func (c *cluster) membersSeen() (m members, others map[string]*view) {
-	others = make(map[string]*view)
-	for _, other := range c.others() {
-		others[other] = c.viewOf(other)
+// membersSeen returns the members as the ledger has them now, and what the other nodes have last said. The poller's members may be
+// older.
+func (a *actor) membersSeen() (m members, others map[string]*view, err error) {
+	voters, index, err := a.store.Voters()
+	if err == nil && index == 0 {
+		err = errors.New("the members of the ledger are changing")
 	}
-	return c.foundingAnswer().Members, others
+	if err != nil {
+		return m, nil, err
+	}
+	m.Instances, others = make(map[string]string), make(map[string]*view)
+	for _, v := range voters {
+		m.Instances[v.Address] = v.ID
+	}
+	for _, other := range a.cluster.others() {
+		others[other] = a.cluster.viewOf(other)
+	}
+	m.Replaced, m.Changed, err = replacements(a.store.Documents(flight.KindReplacement))
+	return m, others, err
+}
+
+// votes reports whether a node has a vote in the ledger or in etcd: one that was just added has none.
+func (a *actor) votes(ctx context.Context, name string) (bool, error) {
+	voters, _, err := a.store.Voters()
+	if err != nil || slices.ContainsFunc(voters, func(v clusterstore.Voter) bool { return v.Address == name }) {
+		return true, err
+	}
+	members, err := a.etcdMembersOf(ctx, name)
+	return slices.ContainsFunc(members, func(m *etcdserverpb.Member) bool { return !m.IsLearner }), err
 }
 
 func replacementID(name string) flight.DocumentID {
@@ -303,16 +349,25 @@ func (a *actor) replaceNode(ctx context.Context, d *flight.Document) (done bool,
 		if reads < level {
 			return false, fmt.Errorf("node %s reads feature level %d, and the ledger has %d: install the version of the other nodes there", name, reads, level)
 		}
-		if r.OldEtcd, err = a.etcdMembersOf(ctx, name); err != nil {
+		old, err := a.etcdMembersOf(ctx, name)
+		if err != nil {
 			return false, err
+		}
+		r.OldEtcd = nil
+		for _, m := range old {
+			r.OldEtcd = append(r.OldEtcd, m.ID)
 		}
 		r.Instance = v.status.Instance
 		return false, a.putReplacement(ctx, d, &r, "the new node has started")
 	case r.Etcd == 0:
-		if m, others := a.cluster.membersSeen(); len(r.OldEtcd) > 0 {
-			if err := m.enoughWithout(name, a.name(), others, time.Now()); err != nil {
-				return false, err // the old member may still vote, if its node runs: it must not decide about its own removal
-			}
+		m, others, err := a.membersSeen()
+		if err != nil {
+			return false, err
+		}
+		if votes, err := a.votes(ctx, name); err != nil {
+			return false, err
+		} else if few := m.enoughWithout(name, a.name(), others, time.Now()); votes && few != nil {
+			return false, few // the old member may still vote, if its node runs: it must not decide about its own removal
 		}
 		if r.Etcd, err = a.replaceEtcdMember(ctx, name, r.OldEtcd); err != nil {
 			return false, err
@@ -358,8 +413,8 @@ func (a *actor) putReplacement(ctx context.Context, d *flight.Document, r *repla
 // noMember is the id of the etcd member of a node that has none: leases are in an etcd of the operator's own.
 const noMember = 1
 
-// etcdMembersOf returns the ids of the members with the address of a node.
-func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []uint64, err error) {
+// etcdMembersOf returns the members with the address of a node.
+func (a *actor) etcdMembersOf(ctx context.Context, name string) (of []*etcdserverpb.Member, err error) {
 	if a.etcd.member == nil {
 		return nil, nil
 	}
@@ -369,10 +424,10 @@ func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []uint64, e
 	}
 	for _, m := range list.Members {
 		if slices.Contains(m.PeerURLs, a.cluster.etcdURL(name)) {
-			ids = append(ids, m.ID)
+			of = append(of, m)
 		}
 	}
-	return ids, nil
+	return of, nil
 }
 
 // replaceEtcdMember removes members of a node, and returns the id of the one that it has then, a learner. Nobody starts that one
@@ -386,11 +441,11 @@ func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []uint64
 		return 0, err
 	}
 	for _, one := range present {
-		if !slices.Contains(old, one) {
-			id = one
+		if !slices.Contains(old, one.ID) {
+			id = one.ID
 			continue
 		}
-		if _, err := a.etcd.client.MemberRemove(ctx, one); err != nil {
+		if _, err := a.etcd.client.MemberRemove(ctx, one.ID); err != nil {
 			return 0, err
 		}
 	}

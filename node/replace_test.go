@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -206,7 +207,9 @@ func TestReplace_EtcdMembers(t *testing.T) {
 	var members []uint64
 	require.Eventually(t, func() bool {
 		if a := c.nodes[lead].act.Load(); a != nil {
-			members, _ = a.etcdMembersOf(t.Context(), c.names[away])
+			if of, _ := a.etcdMembersOf(t.Context(), c.names[away]); len(of) == 1 {
+				members = []uint64{of[0].ID}
+			}
 		}
 		return len(members) == 1
 	}, 10*time.Second, time.Millisecond)
@@ -238,6 +241,48 @@ func TestReplace_EtcdMembers(t *testing.T) {
 		}
 		return false
 	}, 20*time.Second, time.Millisecond)
+}
+
+// Of two voters only one is replaced at a time, also if both are asked for at once: the other one is refused until the first one's successor
+// votes.
+func TestReplace_TwoAtOnce(t *testing.T) {
+	long(t)
+	t.Parallel()
+	c := newTestCluster(t)
+	lead := c.leader()
+	c.pay(lead, 0, 1)
+	var dirs [3]string
+	var statuses [3]int
+	var bodies [3]string
+	var asked sync.WaitGroup
+	for i := range c.names {
+		if i == lead {
+			continue
+		}
+		var certificate string
+		dirs[i], certificate = c.replacement(i, 2)
+		asked.Go(func() {
+			var err error
+			statuses[i], bodies[i], err = post(c.nodes[lead].server.url()+"/v1/cluster/nodes/"+c.names[i]+"/replace",
+				`{"certificate":"`+certificate+`","reason":"a test","while_running":true}`)
+			assert.NoError(t, err)
+		})
+	}
+	asked.Wait()
+	first, second := (lead+1)%3, (lead+2)%3
+	if statuses[second] == http.StatusOK {
+		first, second = second, first
+	}
+	require.Equal(t, http.StatusOK, statuses[first], bodies)
+	require.Equal(t, http.StatusPreconditionFailed, statuses[second], bodies)
+	require.Contains(t, bodies[second], "votes only later")
+	c.stop(first)
+	require.NoError(t, os.RemoveAll(c.configs[first].Data))
+	c.configs[first].Cluster = dirs[first]
+	c.start(first)
+	c.ready(first)
+	c.awaitReplaced(first)
+	c.pay(first, 1, 2)
 }
 
 // The leader dies in the middle of a replacement, and so does the new node. The next leader goes on.
@@ -325,6 +370,7 @@ func TestMayReplace(t *testing.T) {
 		node    string
 		others  map[string]*view
 		running bool
+		noVote  bool
 		members members
 		want    string // "": allowed
 	}{
@@ -339,6 +385,8 @@ func TestMayReplace(t *testing.T) {
 		"another data directory": {node: "c", others: map[string]*view{"b": {sent: now, status: status{EtcdOK: true, Instance: "4"}}, "c": silent}, want: "only 1 of the 2"},
 		"another is replaced": {node: "c", others: map[string]*view{"b": fine(), "c": silent}, running: true, want: "node b votes only later: it joins the cluster",
 			members: members{Instances: map[string]string{"a": "1", "c": "3"}, Replaced: map[string]replacement{"b": {Instance: "2"}}}},
+		"it only joins, as another one does": {node: "c", noVote: true, others: map[string]*view{"b": silent, "c": silent},
+			members: members{Instances: map[string]string{"a": "1"}, Replaced: map[string]replacement{"b": {}, "c": {Instance: "3", Etcd: 7}}}},
 		"again": {node: "b", others: map[string]*view{"b": silent, "c": {sent: now, status: status{EtcdOK: true, Instance: "3"}}},
 			members: members{Instances: map[string]string{"a": "1", "c": "3"}, Replaced: map[string]replacement{"b": {Instance: "2"}}}},
 	} {
@@ -346,7 +394,7 @@ func TestMayReplace(t *testing.T) {
 		if m.Instances == nil {
 			m = members{Instances: all}
 		}
-		bad := m.mayReplace(test.node, "a", test.others, test.running, now)
+		bad := m.mayReplace(test.node, "a", !test.noVote, test.others, test.running, now)
 		if test.want == "" {
 			require.Nil(t, bad, name)
 			continue
