@@ -2842,6 +2842,14 @@ class Handler:
     def wait(self, id: str, timeout: Optional[float] = None) -> Any:
         return self.client.wait(self.name, id, timeout)
 
+    def _add_invalid(self, key: str) -> None:
+        with self.client._lock:
+            known = len(self.invalid)
+            self.invalid.add(key)
+            keys = sorted(self.invalid)
+        if known < len(keys) == _MAX_INVALID_INPUTS:
+            _log.error("flightd: no more jobs of %s are claimed: the inputs of %s are invalid", self.name, keys)
+
     def perform(self, job: Flight) -> None:
         with job as f:
             if not f.replayed:
@@ -2849,7 +2857,7 @@ class Handler:
                     value = self._read(f.input)
                     self.invalid.clear()
                 except (TypeError, ValueError) as e:
-                    self.invalid.add(f.key)
+                    self._add_invalid(f.key)
                     raise NotDone(f"the input is not a {getattr(self._type, '__name__', '')}: {e}") from e
             with f.effect():
                 f.result = self.act(f, value)
@@ -3047,8 +3055,6 @@ class _Worker:
             pass
         except Exception as e:
             _log.warning("flightd: %s has not succeeded: %s: %s (%s)", job.key, type(e).__name__, e, e.__cause__)
-            if job.key in handler.invalid and len(handler.invalid) == _MAX_INVALID_INPUTS:
-                _log.error("flightd: no more jobs of %s are claimed: the inputs of %s are invalid", handler.name, sorted(handler.invalid))
         finally:
             self._running.pop(threading.current_thread(), None)
             self._freed.set()
