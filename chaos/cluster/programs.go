@@ -68,10 +68,15 @@ func (b *bed) startWorkers(count int) {
 	}
 }
 
-// startWorker starts the process of a worker, with the spool of the one before it. A third of the workers are in each language.
+// startWorker starts the process of a worker, with the spool of the one before it. A third of the workers are in each language. Of those in
+// Python, every second one pauses its threads at random places.
 func (b *bed) startWorker(i int) *proctest.Process {
 	name := fmt.Sprint("worker-", i)
-	return b.startPart(name, b.programs[i%len(b.programs)], nil, workerEnv+"="+name)
+	env := []string{workerEnv + "=" + name}
+	if i%2 == 0 {
+		env = append(env, fmt.Sprint("FLIGHTD_TEST_PAUSES=", b.opts.Seed))
+	}
+	return b.startPart(name, b.programs[i%len(b.programs)], nil, env...)
 }
 
 // workerNumber returns the number of a worker by its name.

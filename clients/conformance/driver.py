@@ -11,6 +11,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import flightd  # noqa: E402
+import pauses  # noqa: E402
 
 print_lock = threading.Lock()
 
@@ -156,4 +157,5 @@ def main():
     client.close()
 
 
+pauses.start(flightd.__file__)
 main()

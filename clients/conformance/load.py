@@ -13,6 +13,7 @@ import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import flightd  # noqa: E402
+import pauses  # noqa: E402
 
 RECOVERIES = ("hold", "resend", "verify")
 settings = json.loads(os.environ["FLIGHTD_CHAOS_CALLERS"])
@@ -154,6 +155,7 @@ def main():
             threading.Thread(target=carry_out, args=(order, clients, stop), daemon=True).start()
 
 
+pauses.start(flightd.__file__)
 if os.environ.get("FLIGHTD_CHAOS_WORKER"):
     work(os.environ["FLIGHTD_CHAOS_WORKER"])
 else:

@@ -96,6 +96,7 @@ type soak struct {
 type callerSlot struct {
 	language language
 	proxy    *proxy
+	env      []string
 
 	mu      sync.Mutex
 	d       *driver
@@ -129,8 +130,11 @@ func newSoak(t *evidence, seed uint64, h *server) *soak {
 			continue
 		}
 		l.requireReady(t)
-		for range 2 {
+		for i := range 2 {
 			slot := &callerSlot{language: l, proxy: newProxy(t, s.server), waiting: map[string]int{}}
+			if i == 1 {
+				slot.env = []string{fmt.Sprint("FLIGHTD_TEST_PAUSES=", seed)} // read by the driver in Python
+			}
 			slot.proxy.swaps = s.swaps
 			s.slots = append(s.slots, slot)
 			s.restart(slot)
@@ -148,7 +152,7 @@ func (s *soak) restart(slot *callerSlot) {
 		slot.d.signal(syscall.SIGKILL)
 	}
 	slot.d, slot.killed = newDriver(s, slot.language, setup{Address: slot.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
-		RetryTimeoutMS: 3000, ReportWaitMS: 1000, env: s.server.credentialFiles()}), make(chan struct{})
+		RetryTimeoutMS: 3000, ReportWaitMS: 1000, env: slices.Concat(slot.env, s.server.credentialFiles())}), make(chan struct{})
 }
 
 // ttl is the session's TTL: short if leases are to be lost, else long enough for clients to abandon unanswered opens, or
