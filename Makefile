@@ -183,6 +183,7 @@ release-try: client-tools ## unpacks an archive for this platform, and runs the 
 packages-try: package-tools ## builds the packages for this platform, and tries each in a fresh folder, with a clock; needs root for .deb and .rpm
 	@missing=$$(command -v rpm >/dev/null || echo rpm; /usr/bin/python3 -c 'import mypy, ensurepip' 2>/dev/null || echo python3-mypy python3-venv); \
 	if [ -n "$$missing" ]; then apt-get install -y -qq --no-install-recommends $$missing; fi
+	$(GO) mod download
 	GO="$(GO)" deploy/packages.sh "$(VERSION)" "$(HERE)" dist/packages-try
 	GO="$(GO)" deploy/packages-try.sh dist/packages-try
 	tar -xzf dist/packages-try/flightd-*-$(subst /,-,$(HERE)).tar.gz -C dist/packages-try --strip-components=1 --wildcards '*/flightd'
