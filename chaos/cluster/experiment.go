@@ -79,7 +79,11 @@ func (b *bed) killWorkersAtWork() (found []Violation) {
 	if err := b.await("jobs at work", time.Now().Add(b.opts.Timeout)); err != nil {
 		return []Violation{{ruleNotBlocked, "jobs at work", err.Error()}}
 	}
-	lost, last, limit := 0, time.Duration(0), workerSession+lossLimit*time.Duration(b.opts.Load.Slow)
+	over, slow := time.Since(killed), time.Duration(b.opts.Load.Slow)
+	if most := workerSession + overLimit*slow; over > most {
+		found = append(found, Violation{ruleRecovers, "jobs at work", fmt.Sprintf("all were over %v after their workers had died; the limit is %v", over, most)})
+	}
+	lost, last, limit := 0, time.Duration(0), workerSession+lossLimit*slow
 	for _, end := range b.JobEnds {
 		if end.Lost.IsZero() {
 			continue
@@ -93,7 +97,8 @@ func (b *bed) killWorkersAtWork() (found []Violation) {
 	if lost == 0 {
 		found = append(found, Violation{ruleRecovers, "jobs at work", "no attempt of a dead worker was declared lost"})
 	}
-	b.t.Logf("%d workers died at work: their %d attempts were declared lost within %v, and their sessions live for %v", dead, lost, last.Round(time.Millisecond), workerSession)
+	b.t.Logf("%d workers died at work, whose sessions live for %v: their %d attempts were declared lost within %v, and all jobs were over within %v", dead, workerSession, lost,
+		last.Round(time.Millisecond), over.Round(time.Millisecond))
 	return found
 }
 

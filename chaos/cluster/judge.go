@@ -116,7 +116,7 @@ func (j *judge) promises() []report.Invariant {
 		{Name: ruleNeeds, Promise: "A step starts when all that it needs has happened.", Checked: len(j.SagaEnds)},
 		{Name: ruleSaysWhy, Promise: "A saga in doubt names its doubt.", Checked: len(j.SagaEnds)},
 		{Name: ruleOneOutcome, Promise: "A person who cancels a saga is told what becomes of it.", Checked: len(j.SagaEnds)},
-		{Name: ruleRecovers, Promise: fmt.Sprintf("After the last fault, a node leads within %v, and a new flight is performed within %v; %v more after a start of all nodes. An attempt of a dead worker is declared lost within its session and %v.", report.LeaderLimit*time.Duration(j.opts.Load.Slow), report.FlightLimit*time.Duration(j.opts.Load.Slow), startLimit, lossLimit*time.Duration(j.opts.Load.Slow)), Checked: 2*len(j.rounds) + len(j.atWork)},
+		{Name: ruleRecovers, Promise: fmt.Sprintf("After the last fault, a node leads within %v, and a new flight is performed within %v; %v more after a start of all nodes. An attempt of a dead worker is declared lost within its session and %v, and its job is over within %v more.", report.LeaderLimit*time.Duration(j.opts.Load.Slow), report.FlightLimit*time.Duration(j.opts.Load.Slow), startLimit, lossLimit*time.Duration(j.opts.Load.Slow), (overLimit-lossLimit)*time.Duration(j.opts.Load.Slow)), Checked: 2*len(j.rounds) + 2*len(j.atWork)},
 		{Name: ruleApproval, Promise: "Nothing happens without a person's approval, and two persons make one decision.", Checked: len(j.Approvals)},
 		{Name: ruleExec, Promise: "flightd exec prints the answer of the one effect of its key.", Checked: len(j.Execs)},
 		{Name: ruleLinear, Promise: "The answers to operators and readers have an order, and no reader goes back in time.", Checked: len(j.Ops)},
@@ -291,4 +291,6 @@ const (
 	startLimit = 3 * time.Second
 	// lossLimit is how much longer than the session of a dead worker it may take until its attempts are declared lost.
 	lossLimit = 3 * time.Second
+	// overLimit is how much longer than that session it may take until their jobs are over, which last for 8 s.
+	overLimit = 15 * time.Second
 )
