@@ -730,6 +730,7 @@ class _Claim:
         self.validity = _TimeWindow(_now(), validity_ms)
         self.session: Optional[_Session] = None
         self.ended = False  # it was answered, or given up; what it has opened otherwise is abandoned. client._lock guards it
+        self.ended_at = 0.0
         self.handed: Set[str] = set()  # flights of its answer
 
 
@@ -766,7 +767,8 @@ class _Session:
     def add_claim(self, claim: _Claim) -> bool:
         """Adds a claim before it is sent. Returns False if the session takes no new opens."""
         with self._client._lock:
-            self._claims = [c for c in self._claims if not c.ended or c.validity.remaining() > -2 * self._interval]
+            self._claims = [c for c in self._claims if not c.ended or
+                            max(c.validity.remaining(), c.ended_at - time.monotonic()) > -2 * self._interval]
             if not self._retired:
                 self._claims.append(claim)
                 claim.session, self._used_at = self, time.monotonic()
@@ -777,10 +779,13 @@ class _Session:
         with self._client._lock:
             if claim.ended:
                 return False
-            claim.ended, claim.handed = True, {f.flight_id for f in jobs}
+            claim.ended, claim.ended_at, claim.handed = True, time.monotonic(), {f.flight_id for f in jobs}
             for f in jobs:
                 f._nonce.session, self._nonces[f._nonce.id] = self, f._nonce
-            return True
+            full = len(self._nonces) > _MAX_NONCES
+        if full:
+            self.retire()
+        return True
 
     def _nonce_of_claim(self, attempt: Dict[str, Any]) -> Optional[_Nonce]:
         """Returns the nonce of a listed attempt that a claim has opened, and whose job no answer has brought: while the claim
@@ -837,7 +842,7 @@ class _Session:
             except Exception as e:  # an answer that cannot be decoded, or is that to another renewal, must not end the renewals
                 if isinstance(e, LeaseLost) and e.problem.get("session") == self.id:
                     self.mark_lost()
-                    break
+                    return self.close(lost=True)
                 pause = min(self._interval, 1.0)
         if not self._stop.is_set():
             self.close()
@@ -903,16 +908,17 @@ class _Session:
                     self._client._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state",
                                       report=_Report(attempt["attempt"], report["outcome"]), timeout=1.0, tries=1)
 
-    def close(self) -> None:
+    def close(self, lost: bool = False) -> None:
         """Closes the session at the server. While an effect runs under it, or may begin, it is renewed, and closed afterwards; with
-        a report on disk it ends by its time to live, and until then no other caller acts."""
+        a report on disk it ends by its time to live, and until then no other caller acts. lost says that the server has ended it."""
         self.retire()
-        trusted = self.trust.remaining() > 0
-        if trusted and any(n.state in ("awaited", "held") for n in self.nonces()):
+        with self._client._lock:
+            needed = any(n.state in ("awaited", "held") for n in self._nonces.values()) or any(not c.ended for c in self._claims)
+        if needed and not lost:
             return
         self._stop.set()
         self._client._sessions.discard(self)
-        if self.one_shot or not trusted or any(n.state == "spooled" and n.needs_session() for n in self.nonces()):
+        if self.one_shot or self.trust.remaining() <= 0 or any(n.state == "spooled" and n.needs_session() for n in self.nonces()):
             return
         for last in (False, True):
             try:
@@ -1307,8 +1313,8 @@ class Flight:
         self._client._adopt(looked, answer, sent_at)
         self._look_up_until = time.monotonic() + (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK_UP_TIMEOUT) / 1000
         verification = self._verification_of(answer, self._call_look_up())
-        self._new_nonce()
         try:
+            self._new_nonce()
             answer, sent_at = self._send_open(f"/v1/flights/{self.flight_id}/verification", verification)
         except Error:
             looked.state = "given up"

@@ -1870,10 +1870,14 @@ class TestProtocol(unittest.TestCase):
         self.client._choose_session(claim)
         session, id = claim.session, flightd._flight_id_for_key("default/test/1")
         job = {**self.proceed(session=session.id, flight_id=id), "nonce": f"{claim.text}.{id}", "policy": {"recovery": "resend"}}
+        session.close()
+        self.assertFalse(session._stop.is_set(), "its answer is awaited")
         (taken,) = worker._take(claim, {"jobs": [job]}, flightd._now())
         locked, needs = [], taken._nonce.needs_session
         taken._nonce.needs_session = lambda: locked.append(self.client._lock.locked()) or needs()
+        self.at += 3600
         session.close()
+        self.at -= 3600
         self.assertFalse(session._is_over())
         self.assertEqual(locked, [True], "no claim ends between the looks at the nonces and at the claims")
         self.assertFalse(session._stop.is_set(), "it is renewed")

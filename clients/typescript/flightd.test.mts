@@ -659,6 +659,7 @@ class Scripted extends Client {
   renewals: Given[] = []; // the answers of the next renewals
   renewed = ""; // the route of the newest renewal
   renewEveryMs = 600_000; // of sessions that the client makes
+  trustMs = 9000; // the same
   verifying = false; // the flight's state after a report
 
   constructor() { super(undefined, { spool: "", log: () => undefined }); }
@@ -681,7 +682,7 @@ class Scripted extends Client {
     }
     if (verb === "renew" && this.renewals.length === 0) return { json: { session: route.split("/")[3], trust_ms: 9000 }, sentAt };
     let answer: Given = verb === "renew" ? this.renewals.shift() ?? {} : ["open", "verification"].includes(verb) ? this.answers.shift() ?? new Error("no answer is left") :
-      { session: "own", trust_ms: 9000, renew_every_ms: this.renewEveryMs };
+      { session: "own", trust_ms: this.trustMs, renew_every_ms: this.renewEveryMs };
     if (typeof answer === "function") answer = (answer as () => Body | Error)();
     if (answer instanceof Error) throw answer;
     return { json: answer as Body, sentAt };
@@ -1271,6 +1272,30 @@ test("a lost session is replaced, and an idle one is closed", async (t) => {
   client.gets(own);
   await client.run();
   assert.equal(client.bodies("open")[0]?.["session"], undefined); // a client that acts seldom has no session
+});
+
+test("a session that is closed while an effect may begin is renewed until it has ended", async () => {
+  const client = new Scripted().gets(proceed({ session: "first" }));
+  client.renewEveryMs = 50;
+  await client.run();
+  client.gets(() => {
+    for (const session of client.sessions) void session.close(); // as at the stop of a worker
+    return proceed({ session: "own" });
+  });
+  await client.run({}, (f) => f.effect(async () => {
+    assert.deepEqual(client.bodies("close"), []);
+    await renewals(client, { session: "own", trust_ms: 9000 });
+  }));
+  while (client.bodies("close").length === 0) await nextTick();
+});
+
+test("a session that is answered too late is not waited for again", async () => {
+  const client = new Scripted().gets(proceed({ session: "first" }));
+  await client.run();
+  client.trustMs = 0;
+  client.gets(proceed({ session: "its own" }));
+  await client.run();
+  assert.deepEqual([client.bodies("sessions").length, client.bodies("open")[0]?.["session"]], [1, undefined]);
 });
 
 test("what an unanswered claim has opened is abandoned when it is given up", async () => {

@@ -640,6 +640,7 @@ class Claim {
   readonly validity: TimeWindow;
   session: Session | undefined;
   ended = false; // it was answered, or given up; what it has opened otherwise is abandoned
+  endedAt = 0;
   handed = new Set<string>(); // flights of its answer
 
   constructor(ledgerMs: number, validityMs: number) {
@@ -684,7 +685,8 @@ class Session {
     if (this.retired) return false;
     if (nonce instanceof Claim) {
       nonce.session = this;
-      this.claims = [...this.claims.filter((c) => !c.ended || c.validity.remaining() > -2 * this.intervalMs), nonce];
+      const isPast = (c: Claim): boolean => c.ended && Math.max(c.validity.remaining(), c.endedAt - performance.now()) < -2 * this.intervalMs;
+      this.claims = [...this.claims.filter((c) => !isPast(c)), nonce];
       return true;
     }
     this.track(nonce);
@@ -702,9 +704,10 @@ class Session {
   /** Ends a claim, and adds the jobs of its answer. Returns false if it has ended before. */
   endClaim(claim: Claim, jobs: Call<any, any>[]): boolean {
     if (claim.ended) return false;
-    claim.ended = true;
+    [claim.ended, claim.endedAt] = [true, performance.now()];
     claim.handed = new Set(jobs.map((job) => job.id));
     for (const job of jobs) this.track(job.nonce);
+    if (this.nonces.size > MAX_NONCES) this.retire();
     return true;
   }
 
@@ -779,7 +782,7 @@ class Session {
     } catch (e) { // an answer that cannot be decoded, or is that to another renewal, must not end the renewals
       if (e instanceof LeaseLost && e.problem["session"] === this.id) {
         this.markLost();
-        return this.close();
+        return this.close(true);
       }
       pause = Math.min(pause, 1000);
     }
@@ -846,12 +849,12 @@ class Session {
   }
 
   /**
-   * Closes the session at the server. While an effect runs under it, it is renewed, and closed afterwards; with a report on disk
-   * it ends by its time to live, and until then no other caller acts.
+   * Closes the session at the server. While an effect runs under it, or may begin, it is renewed, and closed afterwards; with a
+   * report on disk it ends by its time to live, and until then no other caller acts. lost says that the server has ended it.
    */
-  async close(): Promise<void> {
+  async close(lost = false): Promise<void> {
     this.retire();
-    if (this.all().some((n) => n.state === "held") && this.trust.remaining() > 0) return;
+    if (!lost && (this.all().some((n) => n.state === "awaited" || n.state === "held") || this.claims.some((c) => !c.ended))) return;
     this.stopped = true;
     clearTimeout(this.timer);
     this.client.sessions.delete(this);
@@ -1351,8 +1354,8 @@ class Call<T, I> {
     const hung = attempt.timeout(bound + LOOK_UP_GRACE_MS);
     try {
       const found = await Promise.race([this.callLookUp(lookUp, attempt.flight), hung]);
-      await this.newNonce();
-      const opened = await this.sendOpen(`/v1/flights/${this.id}/verification`, this.verificationOf(answer, found)).catch((e: unknown) => {
+      const send = (): Promise<Answer> => this.sendOpen(`/v1/flights/${this.id}/verification`, this.verificationOf(answer, found));
+      const opened = await this.newNonce().then(send).catch((e: unknown) => {
         looked.become("given up");
         void this.client.abandonInBackground(looked);
         throw e;
@@ -1761,7 +1764,7 @@ export class Client {
   close(): void {
     this.closed = true;
     clearTimeout(this.spoolTimer);
-    void this.sendSpooled(this.spool.unspooledNames()).catch(() => undefined).then(() => this.sendLastRequests());
+    void this.sendLastRequests();
   }
 
   /** @internal the field of a request for which the server makes a session */
@@ -1782,7 +1785,7 @@ export class Client {
       }
       this.makingSession ??= this.makeSession().finally(() => { this.makingSession = undefined; });
       await untilAborted(signal, this.makingSession);
-      if (!this.session) return; // it could not be made
+      if (!this.session || this.session.trust.remaining() <= 0) return; // it could not be made, or not in time
     }
   }
 
@@ -2017,9 +2020,15 @@ export class Client {
   async abandonInBackground(nonce: Nonce): Promise<void> {
     nonce.abandoning = true;
     if (await nonce.call.abandon(nonce)) return;
-    this.abandons.push({ until: performance.now() + ABANDON_TIMEOUT_MS, nonce });
-    if (this.abandons.length > MAX_ABANDONS) this.abandons.shift();
+    this.keepAbandon({ until: performance.now() + ABANDON_TIMEOUT_MS, nonce });
     if (!this.abandonLoopRuns) void this.abandonLoop();
+  }
+
+  /** Keeps an abandon that was not accepted yet, instead of the oldest one if there are too many: a renewal lists its attempt. */
+  private keepAbandon(one: { until: number; nonce: Nonce }): void {
+    this.abandons.push(one);
+    const dropped = this.abandons.length > MAX_ABANDONS ? this.abandons.shift() : undefined;
+    if (dropped) dropped.nonce.abandoning = false;
   }
 
   private async abandonLoop(): Promise<void> {
@@ -2031,8 +2040,9 @@ export class Client {
       const accepted = await one.nonce.call.abandon(one.nonce);
       pause = accepted ? 0 : Math.min(2 * pause + 100, 2000);
       one.nonce.abandoning = !accepted && performance.now() < one.until;
-      if (one.nonce.abandoning) this.abandons.push(one);
+      if (one.nonce.abandoning) this.keepAbandon(one);
     }
+    for (const { nonce } of this.abandons.splice(0)) nonce.abandoning = false; // the client is closed: closing its sessions abandons them
     this.abandonLoopRuns = false;
   }
 
@@ -2069,7 +2079,8 @@ export class Client {
   }
 
   /**
-   * Sends what is left, one abandon per key, and closes the sessions: the client or the program ends.
+   * Sends the reports that are not on disk, and what is left, one abandon per key, and closes the sessions: the client or the
+   * program ends.
    * @internal
    */
   async sendLastRequests(): Promise<void> {
@@ -2078,6 +2089,7 @@ export class Client {
     clearTimeout(this.leftTimer);
     this.leftTimer = undefined;
     ending.delete(this);
+    await this.sendSpooled(this.spool.unspooledNames()).catch(() => undefined);
     await this.sendLeft(due, LAST_ABANDONS_TIMEOUT_MS);
     await Promise.all([...this.sessions].map((session) => session.close()));
   }
@@ -2142,6 +2154,7 @@ export class Client {
       this.spool.release(name);
       this.log(`the outcome of ${f.key} is not recorded yet; ${where}: ${textOf(failure)}`);
       this.scheduleSpoolRound(2000);
+      ending.add(this);
     }
     throw new Unrecorded(`${f.key} ended as ${report["outcome"]}, which is not recorded yet; ${where}: ${textOf(failure)}`,
       f.key, report["outcome"], value, failure);
@@ -2736,6 +2749,8 @@ export class Worker {
   private readonly handlers = new Map<string, JobHandler>();
   private readonly running = new Map<Call<any, any>, Promise<void>>();
   private ending = new AbortController();
+  private drained = false; // no effect starts any more
+  private freed = (): void => undefined; // called when a job has ended, and at the stop
   private claim: Claim | undefined; // the newest
 
   /** @internal */
@@ -2768,15 +2783,16 @@ export class Worker {
   async run(): Promise<void> {
     if (this.handlers.size === 0) throw new TypeError("a worker needs a handler (worker.on)");
     this.ending = new AbortController();
+    this.drained = false;
     const { signal } = this.ending;
-    const ended = new Promise<void>((wake) => signal.addEventListener("abort", () => wake()));
+    signal.addEventListener("abort", () => this.freed());
     const stop = (): void => this.stop();
     process.once("SIGTERM", stop).once("SIGINT", stop);
     try {
       for (let pause = 100; !signal.aborted;) {
         const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
         if (slots <= 0) {
-          await Promise.race([ended, ...this.running.values()]);
+          await new Promise<void>((wake) => { this.freed = wake; }); // neither happens before: nothing is awaited in between
           continue;
         }
         try {
@@ -2785,20 +2801,24 @@ export class Worker {
             if (differs) throw differs;
           }
           for (const job of await this.askForJobs(slots, signal)) {
-            this.running.set(job, this.perform(job, signal).finally(() => this.running.delete(job)));
+            this.running.set(job, this.perform(job, signal).finally(() => {
+              this.running.delete(job);
+              this.freed();
+            }));
           }
           pause = 100;
         } catch (e) {
           if (signal.aborted) break;
           if (e instanceof PolicyDiffers) throw e;
           this.client.log(`no jobs could be claimed; trying again: ${textOf(e)}`);
-          await Promise.race([ended, sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined)]);
+          await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
           pause = Math.min(2 * pause, 10_000);
         }
       }
       let late: NodeJS.Timeout | undefined;
       await Promise.race([Promise.all(this.running.values()), new Promise((wake) => { late = setTimeout(wake, this.drainMs); })]);
       clearTimeout(late);
+      this.drained = true;
       for (const job of this.running.keys()) job.nonce.attempt?.cancel();
       await this.claim?.session?.close(); // so that no late copy of a claim opens anything
     } finally {
@@ -2857,7 +2877,12 @@ export class Worker {
     const handler = this.handlers.get(actionOf(job.job?.json ?? {}));
     try {
       if (signal.aborted || !handler) await job.giveBack();
-      else await job.run((f) => f.effect(() => handler.act(f.input, f)));
+      else {
+        await job.run((f) => {
+          if (this.drained) throw new NotDone("the worker has ended"); // after a look-up that took long
+          return f.effect(() => handler.act(f.input, f));
+        });
+      }
     } catch (e) {
       if (!(e instanceof Declined)) this.client.log(`${job.key} has not succeeded: ${textOf(e)}`);
     }
