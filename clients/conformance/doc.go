@@ -7,9 +7,10 @@
 // "work" performs jobs, too.
 //
 // TestSoak runs callers of all languages with the same keys while requests and answers are lost, delayed, duplicated,
-// exchanged and replaced, and while flightd and callers are killed or frozen. It prints its seeds. FLIGHTD_SOAKS is the
-// number of seeds. A soak that fails leaves bin/soak/SEED-TIME, or that below FLIGHTD_SOAK_OUTPUT: its messages, every request
-// with its fault and its answer, the logs and ledgers of all nodes, and the spool.
+// exchanged and replaced, and while flightd and callers are killed or frozen. One of the two callers in Python pauses its
+// threads at random places (pauses.py). It prints its seeds. FLIGHTD_SOAKS is the number of seeds. A soak that fails leaves
+// bin/soak/SEED-TIME, or that below FLIGHTD_SOAK_OUTPUT: its messages, every request with its fault and its answer, the logs
+// and ledgers of all nodes, and the spool.
 //
 // With FLIGHTD_CLIENTS_SECURE=1 every server has TLS and demands a token, and so has the proxy in front of it. Drivers,
 // curl and the command flightd get both by the environment.
