@@ -174,7 +174,7 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 			}
 		}
 	case "jobs":
-		c.submitJobs(jobsOf(o.Count), o.Every)
+		c.submitJobs(jobsOf(o.Count), o.Every, stop)
 	case "jobs at work":
 		c.submitAtWork(jobsAtWork(o.Count))
 	case "person":

@@ -38,7 +38,7 @@ func experiment(t *run, opts *Options) *report.Result {
 	execs := b.startExecs()
 	b.nemesis(began.Add(opts.For))
 	execs()
-	for _, name := range []string{"operations", "load", "pace", "callbacks"} {
+	for _, name := range []string{"operations", "load", "pace", "callbacks", "jobs"} {
 		b.tell(order{Do: "stop", Name: name})
 	}
 	await := func(within time.Duration, names ...string) {

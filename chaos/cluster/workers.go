@@ -114,8 +114,8 @@ func runWorker(settings, name string, out io.Writer) error {
 // submitters is how many lanes get jobs at once.
 const submitters = 32
 
-// submitJobs submits jobs, those of a lane one after the other with pauses, and waits until all are over.
-func (c *callers) submitJobs(jobs []Job, pause time.Duration) {
+// submitJobs submits jobs, those of a lane one after the other with pauses until stop is closed, and waits until all are over.
+func (c *callers) submitJobs(jobs []Job, pause time.Duration, stop <-chan struct{}) {
 	var lanes sync.WaitGroup
 	submitting, waiting := make(chan struct{}, submitters), make(chan struct{}, 128)
 	for lane := range slices.Chunk(jobs, laneLength) {
@@ -124,7 +124,10 @@ func (c *callers) submitJobs(jobs []Job, pause time.Duration) {
 		lanes.Go(func() {
 			for i := range lane {
 				ends[i].Queued = c.submitJob(&lane[i])
-				time.Sleep(rand.N(2 * pause))
+				select {
+				case <-time.After(rand.N(2 * pause)):
+				case <-stop:
+				}
 			}
 			<-submitting
 			waiting <- struct{}{}
