@@ -86,7 +86,7 @@ func clusterOperations() []Operation {
 	}, {
 		Pattern: "POST /v1/cluster/nodes/{name}/replace", ID: "replaceNode", Tag: tagAdmin, Summary: "Replace a node that lost its disk",
 		About: "From now on, the node of this name is the one that has the certificate, with the first data directory with which it starts. The old certificate and the old data directory are refused for ever. " +
-			"`precondition_failed`: the node leads, it runs and `while_running` is not true, or the others would be no majority. Nodes are replaced one after the other. A repeat changes nothing. The request needs a token of all namespaces.",
+			"`precondition_failed`: the node leads, it runs and `while_running` is not true, or the others would be no majority. Nodes that vote are replaced one after the other. A repeat changes nothing. The request needs a token of all namespaces.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.ReplaceNode{},
 		Example: `{"certificate":"49ec49fe2ad166ef0b18ff7d94291ca849ec49fe2ad166ef0b18ff7d94291ca8","reason":"its disk died","actor":"maria"}`,
 		Answers: okAnswer("the nodes", wire.Cluster{}), Problems: codes(bodyCodes, wire.NotFound, wire.PreconditionFailed, wire.QuotaExceeded),

@@ -30,7 +30,7 @@ type actor struct {
 	end       context.CancelCauseFunc // ends lifetime
 	handler   http.Handler            // of the API, for requests that serveInTerm takes
 	check     leaderCheck
-	replacing sync.Mutex // held from the check of a replacement to its decision
+	replacing sync.Mutex // held from the check of a replacement to its decision, and while a successor gets its votes
 
 	leases  *lease.Lessor
 	exec    *executor.Executor // nil in a cluster

@@ -271,7 +271,7 @@ func (n *node) checkMember() error {
 		return nil
 	}
 	if !n.cluster.hadEntry {
-		return n.removeStrangeMember()
+		return n.setStaleMemberAside()
 	}
 	if _, err := os.Stat(filepath.Join(n.cfg.etcdDir(), startingName)); err == nil {
 		return nil // MoveIntoCluster has made it, and etcd has not answered yet
@@ -283,22 +283,22 @@ func (n *node) checkMember() error {
 	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give the directory back, or run flightd cluster replace %s; the others go on without it", dir, n.cluster.name())}
 }
 
-// removeStrangeMember deletes the etcd member of a new node if it is not the one that the leader has added: etcd asks any of the others for
-// its id, and one that lags names the member before, which has the same address and is removed. That id has no vote any more.
-func (n *node) removeStrangeMember() error {
+// setStaleMemberAside moves the data of a new node's etcd away if its member is not the one that the leader has added: etcd asks any of the
+// others for its id, and one that lags names the removed member of the same address, which has no vote any more.
+func (n *node) setStaleMemberAside() error {
 	n.cluster.mu.Lock()
 	added := n.cluster.members.Replaced[n.cluster.name()]
 	n.cluster.mu.Unlock()
-	dir := filepath.Join(n.cfg.etcdDir(), "member")
-	if _, err := os.Stat(filepath.Join(dir, "wal")); errors.Is(err, fs.ErrNotExist) || added.Instance != n.cluster.instance {
+	wal := filepath.Join(n.cfg.etcdDir(), "member", "wal")
+	if _, err := os.Stat(wal); errors.Is(err, fs.ErrNotExist) || added.Instance != n.cluster.instance {
 		return nil
 	}
-	_, member, err := scanWAL(filepath.Join(dir, "wal"))
+	_, member, err := scanWAL(wal)
 	if err != nil || member == 0 || member == added.Etcd {
 		return nil // checkEtcd says what is wrong with a log
 	}
-	n.cfg.Logger.Warn("etcd has started as the member before; it is started again", "id", member, "added", added.Etcd)
-	return os.RemoveAll(dir)
+	n.cfg.Logger.Warn("etcd has started with the id of the removed member; it starts anew", "id", member, "added", added.Etcd)
+	return n.moveEtcdAside()
 }
 
 // voters returns the founding members as voters of the ledger.

@@ -81,7 +81,7 @@ func (e *EtcdError) Unwrap() error { return e.Cause }
 //
 // If the process dies before markEtcdStarted has returned, the next start deletes the data of a lone member and creates it
 // again. No claim is lost: claims are possible only after startEtcd has returned. The data of one member of several are
-// never deleted: it may have voted.
+// never deleted: it may have voted. setStaleMemberAside moves those of a removed member away.
 func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etcd, err error) {
 	defer func() {
 		if err != nil {

@@ -151,8 +151,8 @@ func TestEtcd_LockedByAnotherProcess(t *testing.T) {
 	require.Equal(t, dir, locked.Dir, "%v", err)
 }
 
-// A new node whose etcd has started as the member before, which is removed, starts again as the one that the leader has added.
-func TestRemoveStrangeMember(t *testing.T) {
+// A new node whose etcd has started with the id of the removed member starts as the member that the leader has added.
+func TestSetStaleMemberAside(t *testing.T) {
 	dir := usedEtcdDir(t, 1000)
 	_, member, err := scanWAL(filepath.Join(dir, "member", "wal"))
 	require.NoError(t, err)

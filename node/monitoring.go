@@ -154,7 +154,7 @@ func (m monitor) clusterState() wire.Cluster {
 			out.Problem = damagedDisk
 		}
 		if waits := own.Members.pending(node.Name); waits != "" {
-			if about.Joins != "" {
+			if about.Joins != "" && out.Role != wire.RoleUnreachable {
 				waits = "it joins the cluster: it runs, and the leader has not taken it in yet"
 			}
 			out.Problem = strings.TrimSuffix(waits+"; "+out.Problem, "; ")

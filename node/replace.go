@@ -394,6 +394,11 @@ func (a *actor) replaceNode(ctx context.Context, d *flight.Document) (done bool,
 	if v.err != nil || s.Instance != r.Instance || reads < level || s.Applied == 0 || s.Applied+maxBehind < v.own {
 		return false, nil
 	}
+	a.replacing.Lock() // a replacement of this node, which has no vote, may be under way
+	defer a.replacing.Unlock()
+	if now := a.store.Document(d.ID); now == nil || now.Version != d.Version {
+		return false, nil
+	}
 	if err := a.promoteEtcdMember(ctx, r.Etcd); err != nil {
 		return false, err
 	}

@@ -251,6 +251,14 @@ func TestReplace_TwoAtOnce(t *testing.T) {
 	c := newTestCluster(t)
 	lead := c.leader()
 	c.pay(lead, 0, 1)
+	require.Eventually(t, func() bool {
+		a := c.nodes[lead].act.Load()
+		if a == nil {
+			return false
+		}
+		m, others, err := a.membersSeen()
+		return err == nil && m.enoughWithout(c.names[(lead+1)%3], a.name(), others, time.Now()) == nil && m.enoughWithout(c.names[(lead+2)%3], a.name(), others, time.Now()) == nil
+	}, 20*time.Second, time.Millisecond)
 	var dirs [3]string
 	var statuses [3]int
 	var bodies [3]string

@@ -102,10 +102,14 @@ func (n *node) setEtcdAside() error {
 	if !n.restored() {
 		return nil
 	}
-	aside := filepath.Join(n.cfg.Data, replacedEtcd)
 	if _, err := os.Stat(n.cfg.etcdDir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	return n.moveEtcdAside()
+}
+
+func (n *node) moveEtcdAside() error {
+	aside := filepath.Join(n.cfg.Data, replacedEtcd)
 	return errors.Join(os.RemoveAll(aside), os.Rename(n.cfg.etcdDir(), aside), durable.SyncDir(n.cfg.Data))
 }
 

@@ -48,16 +48,16 @@ func (c *testConn) readResponse(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// aSmallServer is a server with at most three connections.
-type aSmallServer struct {
+// smallTestServer is a server with at most three connections.
+type smallTestServer struct {
 	*server
 	asked, answer chan struct{} // a request for /wait is sent to asked, and answered after a receive from answer
 	idle          chan struct{} // has a value after a connection has become idle
 }
 
-func smallServer(t *testing.T) aSmallServer {
+func smallServer(t *testing.T) smallTestServer {
 	t.Helper()
-	s := aSmallServer{asked: make(chan struct{}), answer: make(chan struct{}), idle: make(chan struct{}, 100)}
+	s := smallTestServer{asked: make(chan struct{}), answer: make(chan struct{}), idle: make(chan struct{}, 100)}
 	s.server = newTestServer(t, 3, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			s.asked <- struct{}{}

@@ -1827,7 +1827,6 @@ class Client:
         thread = self._spool_thread
         if thread is not None:
             thread.join(5.0)
-        self._send_spooled(self._spool.unspooled_names())
         self._send_last_requests()
         for server in self._servers:
             server.close()
@@ -1862,19 +1861,21 @@ class Client:
                     return  # the session that this call waited for could not be made
                 if self._session is None:
                     try:
-                        self._make_session()
+                        if self._make_session().trust.remaining() <= 0:
+                            return  # its answer came too late
                     except Unavailable:
                         return
                     finally:
                         self._sessions_made += 1
 
-    def _make_session(self) -> None:
+    def _make_session(self) -> "_Session":
         nonce = secrets.token_urlsafe(16)
         request: Dict[str, Any] = {"owner": self._owner(), "nonce": nonce}
         if self._ttl is not None:
             request["ttl_ms"] = int(self._ttl * 1000)
         answer, sent_at = self._ask("POST", "/v1/sessions", request, must_contain="session", nonce=nonce, tries=len(self._servers))
-        self._session = _Session(self, answer, sent_at)
+        self._session = session = _Session(self, answer, sent_at)
+        return session
 
     def _adopt(self, nonce: _Nonce, answer: Dict[str, Any], sent_at: _Instant) -> _Session:
         """Returns the session that holds an attempt or a look-up, as the answer names it, and moves the nonce to it."""
@@ -2079,9 +2080,12 @@ class Client:
     def _abandon_loop(self) -> None:
         pause = 0.1
         while True:
-            if self._closed.wait(pause):
-                return
+            closed = self._closed.wait(pause)
             with self._lock:
+                if closed:  # a session abandons what its renewals list, and what is left when it is closed
+                    for _, nonce in self._abandons:
+                        nonce.abandoning = False
+                    self._abandons.clear()
                 if not self._abandons:
                     self._abandon_loop_runs = False
                     return
@@ -2123,7 +2127,9 @@ class Client:
                 return
 
     def _send_last_requests(self) -> None:
-        """Sends what is left, one abandon per key, and closes the sessions: the client or the program ends."""
+        """Sends the reports that are not on disk, and what is left, one abandon per key, and closes the sessions: the client or the
+        program ends."""
+        self._send_spooled(self._spool.unspooled_names())
         self._send_left(list(self._left), _LAST_ABANDONS_TIMEOUT)
         for session in list(self._sessions):
             session.close()
@@ -3020,14 +3026,14 @@ class _Worker:
         try:
             answer, sent_at = client._ask("POST", "/v1/flights:claim", request, must_contain="jobs", nonce=claim.text,
                                           timeout=_CLAIM_WAIT + _TRY_TIMEOUT)
+            client._adapt_open_margin(expired=False)
+            return self._take(claim, answer, sent_at)
         except BaseException as e:
             session.end_claim(claim, [])
             client._adapt_open_margin(expired=getattr(e, "code", "") == "open_expired")
             if isinstance(e, LeaseLost):
                 session.mark_lost()
             raise
-        client._adapt_open_margin(expired=False)
-        return self._take(claim, answer, sent_at)
 
     def _take(self, claim: _Claim, answer: Dict[str, Any], sent_at: _Instant) -> List[Flight]:
         """Returns the jobs of an answer. One that this process cannot perform is abandoned when a renewal lists it."""

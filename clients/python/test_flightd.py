@@ -1889,6 +1889,26 @@ class TestProtocol(unittest.TestCase):
         with self.assertRaises(flightd.InDoubt), taken:
             raise flightd.InDoubt("its own error")
 
+    def test_a_closed_client_leaves_abandons_to_its_sessions(self):
+        nonce = mock.Mock(abandoning=True)
+        self.client._keep_abandon(time.monotonic() + 100, nonce)
+        self.client._closed.set()
+        self.client._abandon_loop()
+        self.assertFalse(nonce.abandoning, "a renewal abandons it again")
+        self.assertEqual(len(self.client._abandons), 0)
+
+    def test_a_session_that_is_answered_too_late_is_not_waited_for_again(self):
+        ask = self.client._ask
+        self.client._performed = True
+
+        def late(method, path, *more, **options):
+            answer, sent_at = ask(method, path, *more, **options)
+            return ({**answer, "trust_ms": 0} if path == "/v1/sessions" else answer), sent_at
+        self.client._ask = late
+        with contextlib.suppress(flightd.Error), self.once(self.proceed()) as f, f.effect():
+            f.result = 1
+        self.assertEqual((len(self.bodies("sessions")), self.bodies("open")[0].get("session")), (1, None))
+
     def test_a_refusal_proves_nothing_for_an_effect_that_runs(self):
         for report, error in (("unknown", flightd.Refused("no")), ("unknown", flightd.NotDone("no"))):
             self.asked = []

@@ -72,7 +72,7 @@ const MIN_OPEN_MARGIN_MS = 2_000; // of ledger time, after the wait of an open, 
 const MAX_OPEN_MARGIN_MS = 30_000; // the same, after answers open_expired
 const ABANDON_WAIT_MS = 2000; // for the first try of an abandon; a new open would otherwise meet this caller's own doubt
 const ABANDON_TIMEOUT_MS = 600_000; // for which an abandon is retried while no server answers
-const MAX_ABANDONS = 1000; // pending abandons; the oldest is dropped, and its attempt ends with its session
+const MAX_ABANDONS = 1000; // pending abandons; the oldest is dropped, until a renewal lists its attempt
 const MAX_LEFT = 1000; // opens whose abandon is sent later; the oldest is dropped
 const MAX_NONCES = 4000; // that a session remembers; one with more is replaced. A server lets it hold about as many attempts
 const IDLE_SESSION_TIMEOUT_MS = 60_000; // until a session that nothing needs is closed
@@ -2062,7 +2062,7 @@ export class Client {
   private async leftRound(): Promise<void> {
     await this.sendLeft(this.left.filter((e) => e.validity.remaining() <= -LEFT_GRACE_MS), 5000);
     this.leftTimer = this.left.length > 0 && !this.closed ? setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref() : undefined;
-    if (this.left.length === 0 && this.sessions.size === 0) ending.delete(this);
+    if (this.left.length === 0 && this.sessions.size === 0 && this.spool.unspooledNames().length === 0) ending.delete(this);
   }
 
   /** Sends one abandon per key. It stops when no server answers; what was not answered stays for the next round. */
@@ -2092,6 +2092,7 @@ export class Client {
     await this.sendSpooled(this.spool.unspooledNames()).catch(() => undefined);
     await this.sendLeft(due, LAST_ABANDONS_TIMEOUT_MS);
     await Promise.all([...this.sessions].map((session) => session.close()));
+    if (this.sessions.size > 0) ending.add(this); // an effect may begin, or runs: its end lets the program end once more
   }
 
   /** @internal Doubles the margin of not_after after an answer open_expired, for a ledger or a network that takes longer. */
@@ -2792,7 +2793,7 @@ export class Worker {
       for (let pause = 100; !signal.aborted;) {
         const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
         if (slots <= 0) {
-          await new Promise<void>((wake) => { this.freed = wake; }); // neither happens before: nothing is awaited in between
+          await new Promise<void>((wake) => { this.freed = wake; }); // no job can have ended since slots was computed
           continue;
         }
         try {

@@ -27,7 +27,7 @@ Then copy NEW to the host, and start the node with it and with an empty data dir
 when it has it. flightd cluster status shows a problem of the node until then. From the command on, the certificate and the data
 directory of the node before are refused for ever. A repeat with the same --out changes nothing.
 
-The others must be a majority. Nodes are replaced one after the other. The node keeps its name and its address; give the name in the
+The others must be a majority. Nodes that vote are replaced one after the other. The node keeps its name and its address; give the name in the
 address to the new host if the node moves.`,
 		Example: `  flightd cluster replace c --ca cluster --out cluster/c-2 --reason 'the disk of c died' --yes
   flightd serve --cluster cluster/c-2 --data /var/lib/flightd      # at the host of node c, after the copy`,
