@@ -68,6 +68,14 @@ func (j Jobs) Advance() {
 	fs.due.Advance(&header)
 }
 
+// LookUps implements remote.Jobs.
+func (j Jobs) LookUps(most int) []flight.ID {
+	fs := j.store.fsm
+	fs.tablesMu.RLock()
+	defer fs.tablesMu.RUnlock()
+	return fs.due.LookUps(most)
+}
+
 // Queued returns the number of jobs of a namespace that are not over.
 func (j Jobs) Queued(namespace string) int {
 	fs := j.store.fsm

@@ -13,6 +13,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/remote"
 )
 
 // An unknown attempt taints the flight: even if all retries are not done, the flight ends in doubt and not as failed.
@@ -227,5 +228,23 @@ func TestALookUpMayWatchTheLease(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, "seen", result.Answer.ExternalID)
+	})
+}
+
+// A restore has lost the only attempt: the look-up knows nothing of it but the key.
+func TestHazard22_ALookUpOfALostAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Minute}), new(atomic.Int32)
+		call.LookUp = scriptedLookUp(looks, flight.FindingNone, flight.FindingHappened)
+		lost, err := fd.Remote().Open(t.Context(), remote.OpenRequest{Key: call.Key, Submission: call.Submission, Nonce: flight.Nonce{1}, Owner: "caller"})
+		require.NoError(t, err)
+		before := flightdtest.New(t)
+		_, err = before.Ledger.Propose(t.Context(), &flight.Submit{Key: call.Key, Submission: call.Submission})
+		require.NoError(t, err)
+		_, err = before.Remote().Report(t.Context(), remote.ReportRequest{ID: lost.Flight.ID, Key: call.Key, FencingToken: lost.FencingToken, Outcome: flight.OutcomeUnknown})
+		require.NoError(t, err)
+		result, err := before.Do(t.Context(), call, unreachableHandler(t))
+		require.NoError(t, err)
+		require.Equal(t, "found", string(result.Answer.Body))
 	})
 }

@@ -82,8 +82,13 @@ func (t transport) Open(ctx context.Context, call *effect.Call, until time.Time)
 			_, _ = a.Report(ctx, runner.Completion{Outcome: flight.OutcomeNotDone, NotStarted: true, Err: context.Cause(wait)})
 			return runner.Answer{}, t.waitError(call, f, context.Cause(wait))
 		}
-		newest := *f.Newest()
-		return a.grantedAnswer(runner.DecisionVerify, &newest, &newest)
+		var previous *flight.Attempt
+		looked := new(flight.Attempt) // of which nothing is known where a restore has lost it
+		if f.Newest() != nil {
+			*looked = *f.Newest()
+			previous = looked
+		}
+		return a.grantedAnswer(runner.DecisionVerify, looked, previous)
 	case flight.DecisionBusy:
 		t.checkHolder(f)
 		pause := a.reply.Wait

@@ -282,7 +282,7 @@ func (t *transition) reportFinding(c *ReportFinding) Decision {
 	f := t.flight()
 	if t.absent() || f.State.Terminal() {
 		if f != nil && f.Unknown && c.Finding == FindingHappened && c.Generation == f.Generation && c.Verification == f.Verifications { // its saga did not wait for the look-up
-			t.fenceReport(&Report{Generation: c.Generation, Token: t.header.TokenOf(f.Newest()), Outcome: OutcomeSucceeded, ExternalID: c.ExternalID, Body: c.Body})
+			t.fenceReport(&Report{Generation: c.Generation, Token: Token{StoreEpoch: t.header.StoreEpoch, Number: f.AttemptNumber()}, Outcome: OutcomeSucceeded, ExternalID: c.ExternalID, Body: c.Body})
 		}
 		return t.answerCurrent()
 	}

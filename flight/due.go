@@ -178,6 +178,15 @@ func (t timers) next(h *Header) Time {
 	return max(first, 1)
 }
 
+// LookUps returns jobs that wait for the time of a look-up, at most so many, the next ones first.
+func (d *Due) LookUps(most int) (ids []ID) {
+	d.starts.holder.Ascend(func(t timer) bool {
+		ids = append(ids, t.id)
+		return len(ids) < most
+	})
+	return ids
+}
+
 // startOf is the time from which the job may be handed out. ok is false while only another command makes it possible.
 func startOf(f *Flight) (start timer, ok bool) {
 	switch {

@@ -32,6 +32,12 @@ func (j jobs) Advance() {
 	j.due.Advance(&header)
 }
 
+func (j jobs) LookUps(most int) []flight.ID {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.due.LookUps(most)
+}
+
 // OnReady implements remote.Jobs. Each process over the ledger has a function of its own.
 func (j jobs) OnReady(f func(namespace, action string)) {
 	j.mu.Lock()

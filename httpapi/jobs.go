@@ -245,12 +245,17 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, r, http.StatusOK, &out)
 }
 
-// refuseStep ends the attempt of a step whose input cannot be made: no worker has got it. A step that must not fail waits for a person then. If
-// the input could not be read, a renewal lists the attempt, and the worker abandons it.
+// refuseStep ends the attempt of a step whose input cannot be made: no worker has got it. A step that must not fail waits for a person then, and
+// so does one that was to be looked up, after some look-ups without a finding. If the input could not be read, a renewal lists the attempt, and
+// the worker abandons it.
 func (jr *jobRoutes) refuseStep(ctx context.Context, j *remote.Job, why error) {
 	jr.log.Error("the input of a step of a saga could not be made, so it is not handed out", "key", j.Flight.Key.String(), "error", why)
-	if !errors.As(why, new(*saga.InputError)) || j.Decision == flight.DecisionVerify {
+	if !errors.As(why, new(*saga.InputError)) {
 		return
+	}
+	if j.Decision == flight.DecisionVerify {
+		_, _ = jr.calls.Verify(ctx, remote.VerificationRequest{ID: j.Flight.ID, Verification: j.Verification, Result: flight.FindingNone, Open: remote.OpenRequest{NoNonce: true}})
+		return // the answer is that the key is busy, or in doubt
 	}
 	_, err := jr.calls.Report(ctx, remote.ReportRequest{ID: j.Flight.ID, Key: j.Flight.Key, FencingToken: j.FencingToken, Outcome: flight.OutcomeRefused,
 		Error: "its input cannot be made: " + why.Error()})

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,6 +114,40 @@ func TestJobs_StepWithoutInput(t *testing.T) {
 		}
 		require.EqualValues(t, 1, decodeBody[wire.Flight](t, d.get("/v1/flights/"+hotel.FlightID().String())).Attempts)
 	}
+}
+
+// A step that is to be looked up, and whose input cannot be made, is in doubt after some look-ups without a finding.
+func TestJobs_StepWithoutInputIsLookedUpInVain(t *testing.T) {
+	inputs := new(stepInputs)
+	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = inputs })
+	trip := flight.MustKey("default/trip/1")
+	hotel, err := trip.Step("hotel")
+	require.NoError(t, err)
+	of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
+	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
+	d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
+	d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
+	open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
+	d.fake.Apply(t, &flight.Submit{Key: hotel, Queue: &flight.Queue{Action: "hotel.book"}, Submission: flight.Submission{Fingerprint: of.Fingerprint, Driver: open.Token,
+		Policy: flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond, VerifyAttempts: 2}}})
+	claim := func(nonce string) []wire.Job {
+		session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+		return decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":%q,"actions":["hotel.book"],"slots":1,"wait_ms":0}`, session, nonce))).Jobs
+	}
+	jobs := claim("first")
+	require.Len(t, jobs, 1)
+	d.post("/v1/flights/"+hotel.FlightID().String()+"/report", fmt.Sprintf(`{"fencing_token":%q,"outcome":"unknown"}`, jobs[0].FencingToken))
+	require.True(t, d.fake.Flight(hotel).Verifying())
+	inputs.err = &saga.InputError{Err: errors.New("there is no such field")}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	n := 0
+	require.Eventually(t, func() bool {
+		n++
+		d.fake.Ledger.Advance(time.Minute)
+		d.fake.Pools().Run(over) // once
+		return len(claim(fmt.Sprint(n))) == 0 && d.fake.Flight(hotel).State == flight.StateInDoubt
+	}, 20*time.Second, 20*time.Millisecond, "it is looked up for ever")
 }
 
 // The answer to a claim of many large jobs is one that a client reads. The next claim gets the rest.

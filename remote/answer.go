@@ -70,8 +70,10 @@ func (c *openCall) answerGranted(d flight.Decision) (OpenAnswer, error) {
 		Trust: trust + served, RenewEvery: c.holderSession.TTL() / renewalsPerTTL, PolicyDiffers: f.Policy != c.req.Submission.Policy,
 	}
 	if d == flight.DecisionVerify {
-		newest := *f.Newest()
-		o.Verification, o.Previous = c.sealVerification(f), &newest
+		if o.Verification = c.sealVerification(f); f.Newest() != nil { // else a restore has lost the attempt
+			newest := *f.Newest()
+			o.Previous = &newest
+		}
 		return o, nil
 	}
 	o.FencingToken, o.Previous = c.writer.SealToken(f, f.Newest()), answer.PreviousAttempt(f)

@@ -239,7 +239,7 @@ func (p *Pools) open(ctx context.Context, req *ClaimRequest, id flight.ID, start
 	case job.Session != req.Session:
 		return nil, nil // another session has used this nonce, and its worker performs the job
 	}
-	if repeated { // an earlier delivery has opened it: only the ledger knows when
+	if repeated && job.Decision == flight.DecisionProceed { // an earlier delivery has opened it: only the ledger knows when
 		age := s.cfg.Reader.Now().AsTime().Sub(job.Flight.Newest().OpenedAt.AsTime())
 		job.opened = time.Now().Add(-age - time.Millisecond)
 	}

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -44,6 +45,9 @@ func (v *jobsView) Paused(string, string) bool { return false }
 
 // Advance implements remote.Jobs.
 func (v *jobsView) Advance() {}
+
+// LookUps implements remote.Jobs.
+func (v *jobsView) LookUps(int) []flight.ID { return v.all }
 
 // OnReady implements remote.Jobs: claims look every second.
 func (v *jobsView) OnReady(func(namespace, action string)) {}
@@ -289,4 +293,40 @@ func TestClaim_LargeJobs_RestStaysUnclaimed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A job whose only attempt was lost by a restore is handed out for a look-up, of which nothing is known but its key.
+func TestHazard22_ALookUpOfALostAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		policy := flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: 10 * time.Second}
+		lost := reportOf(proceed(t, fd, openOf("0", `{}`, policy, 1)), flight.OutcomeUnknown, "")
+		before := flightdtest.New(t)
+		ledger := &faultyLedger{Follower: before.Ledger.Follower()}
+		pools := poolsOf(before.Remote(), ledger, 1)
+		require.NoError(t, pools.Submit(t.Context(), []remote.SubmitRequest{{Key: keyOf("0"), Submission: submissionOf(`{}`, policy)}})[0].Err)
+		f, err := before.Remote().Report(t.Context(), lost)
+		require.NoError(t, err)
+		require.True(t, f.Verifying())
+		require.Empty(t, f.Attempts)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go pools.Run(ctx)
+		req := claimOf(ledger, session(t, before), "first", 1)
+		jobs, err := pools.Claim(t.Context(), req)
+		require.NoError(t, err)
+		require.Empty(t, jobs, "the settle delay is not over")
+		sleep(t, 9*time.Second)
+		req = claimOf(ledger, session(t, before), "second", 1)
+		for range 2 {
+			jobs, err = pools.Claim(t.Context(), req)
+			require.NoError(t, err)
+			require.Len(t, jobs, 1, "the delay is waited for once")
+			require.Equal(t, flight.DecisionVerify, jobs[0].Decision)
+			require.Nil(t, jobs[0].Previous)
+		}
+		a, err := before.Remote().Verify(t.Context(), remote.VerificationRequest{ID: f.ID, Verification: jobs[0].Verification, Result: flight.FindingHappened,
+			ExternalID: "ch_1", Open: remote.OpenRequest{Nonce: flight.Nonce{9}}})
+		require.NoError(t, err)
+		require.Equal(t, "ch_1", a.Flight.Receipt.ExternalID)
+	})
 }

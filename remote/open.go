@@ -74,6 +74,7 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 	c.waitCtx, c.endWait = context.WithTimeout(ctx, c.req.Wait)
 	defer c.endWait()
 	defer context.AfterFunc(c.drainCtx, c.endWait)()
+	defer c.unlockKey()
 	a, err = c.run(ctx)
 	if err == nil && c.req.NoNonce && ctx.Err() != nil { // the caller has gone, and cannot repeat the open
 		a, err = OpenAnswer{}, context.Cause(ctx)

@@ -20,6 +20,8 @@ type Jobs interface {
 	ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error)
 	// Advance makes the jobs ready whose time has come.
 	Advance()
+	// LookUps returns jobs that wait for the time of a look-up, at most so many, the next ones first.
+	LookUps(most int) []flight.ID
 	// OnReady sets the function that is called when a job can be handed out that could not before. It must not wait and must
 	// not read the ledger.
 	OnReady(func(namespace, action string))
@@ -75,6 +77,8 @@ const (
 	lookInterval = time.Second
 	// startInterval is how often Run looks for jobs whose time has come.
 	startInterval = 100 * time.Millisecond
+	// maxLookUps is the number of jobs whose settle delays Run measures; those of others begin with their first claims.
+	maxLookUps = 1000
 	// workerMemory is how long a worker that asks no more counts as a worker of its actions. A claim waits for less.
 	workerMemory = time.Minute
 )
@@ -88,10 +92,18 @@ func NewPools(service *Service, jobs Jobs) *Pools {
 	return p
 }
 
-// Run makes jobs ready when their time has come, until ctx ends.
+// Run makes jobs ready when their time has come, until ctx ends. It begins to measure the settle delay of a job soon after the loss of its
+// attempt: its first claim comes only when the delay is over by the ledger's time.
 func (p *Pools) Run(ctx context.Context) {
-	for {
+	for round := 0; ; round++ {
 		p.jobs.Advance()
+		if round%10 == 0 {
+			for _, id := range p.jobs.LookUps(maxLookUps) {
+				if f, err := p.service.cfg.Ledger.Flight(id); err == nil {
+					p.service.lookUpDelay.Remaining(f)
+				}
+			}
+		}
 		if !clock.Sleep(ctx, startInterval) {
 			return
 		}
