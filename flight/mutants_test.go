@@ -275,6 +275,6 @@ var mutants = []mutant{
 	{"each delivery of a claim draws its nonces", "../remote/claim.go", "Nonce: wire.JobNonce(req.Nonce, id), opened: asked", "Nonce: wire.JobNonce(asked.String(), id), opened: asked"},
 	{"a copy of an answered claim takes more jobs", "../remote/claim.go", "if len(handed) > 0 || c.answered {", "if len(handed) > 0 {"},
 	{"a copy of a claim opens after its time", "../remote/claim.go", "NotAfter: req.NotAfter, Session", "Session"},
-	{"a repeated job begins its time-out anew", "../remote/claim.go", "if repeated { // an", "if repeated && s == nil { // an"},
+	{"a repeated job begins its time-out anew", "../remote/claim.go", "if repeated && job.Decision == flight.DecisionProceed { // an", "if repeated && s == nil { // an"},
 	{"a finding crashes without an attempt", "apply_report.go", "number := f.AttemptNumber() // 0", "number := f.Newest().Number // 0"},
 }
