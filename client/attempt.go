@@ -318,6 +318,9 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 	}
 	f, waits, err := c.recordReport(ctx, o.key, r, o.number)
 	if end.Late {
+		if err == nil || waits != "" {
+			o.replaceReport(waits)
+		}
 		return runner.Answer{}, err
 	}
 	if waits != "" {

@@ -98,6 +98,16 @@ func (o *opening) keepUntilReported(report string) {
 	o.session.retire()
 }
 
+// replaceReport removes the report from the spool that says that the outcome of a handler that hung is unknown: the handler has ended, and
+// its own report was accepted, or is the named file in the spool.
+func (o *opening) replaceReport(file string) {
+	var unknown string
+	o.update(func() { unknown, o.reportFile = o.reportFile, file })
+	if unknown != "" {
+		o.client.spool.remove(unknown, o.key.String())
+	}
+}
+
 // acknowledge records that the ledger has stored the attempt's report. A report of not_done is kept: if an old renewal
 // answer lists the attempt once more, the report is repeated, instead of an unknown outcome that would put the flight
 // in doubt.
@@ -148,10 +158,9 @@ func (s *session) Trust() time.Duration {
 // checkTrust runs when trust should be over. Unless a renewal has extended trust, the session is lost.
 func (s *session) checkTrust() {
 	switch left := s.trust.remaining(); {
-	case s.renewCtx.Err() != nil:
 	case left > 0:
 		s.trustTimer.Reset(left)
-	default:
+	case s.renewCtx.Err() == nil || s.acts():
 		s.markLost()
 	}
 }
@@ -238,10 +247,30 @@ func (s *session) closeAtServer(ctx context.Context) {
 	if err := s.client.CloseSession(ctx, s.id); CodeOf(err) != wire.SessionInUse {
 		return // after an error it ends by its time to live
 	}
-	for _, o := range s.takeLeft() {
+	for _, o := range append(s.takeLeft(), s.openedByLostClaims(ctx)...) {
 		o.tryAbandon(ctx)
 	}
 	_ = s.client.CloseSession(ctx, s.id)
+}
+
+// openedByLostClaims asks the server for what claims without an answer have opened.
+func (s *session) openedByLostClaims(ctx context.Context) (opened []*opening) {
+	a, err := s.client.renew(ctx, s.id, RenewRequest{OpenDigest: s.digest()}, closeSessionTimeout, 1)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range a.Open {
+		key, err := flight.ParseStoredKey(a.Open[i].Key)
+		if err != nil || s.nonces[a.Open[i].Nonce] != nil {
+			continue
+		}
+		if o := s.openingOfClaim(key, a.Open[i].Nonce); o != nil && o.phase == phaseGivenUp {
+			opened = append(opened, o)
+		}
+	}
+	return opened
 }
 
 // renew renews the session once. It returns false when no server answered. Callers that come while a renewal runs share the

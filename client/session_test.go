@@ -194,3 +194,15 @@ func TestSession_OneRenewalAtATime(t *testing.T) {
 	require.Equal(t, int32(1), most.Load(), "renewals ran at the same time")
 	require.Less(t, all.Load(), int32(calls/2), "nobody shared a renewal")
 }
+
+// A session is renewed for a claim without an answer until a renewal has listed what the claim has opened.
+func TestSession_LostClaim(t *testing.T) {
+	s, none := &session{nonces: map[string]*opening{}}, func(*opening) bool { return false }
+	claim := &sentClaim{expiresAt: clock.Now()}
+	s.claims = append(s.claims, claim)
+	require.True(t, s.isNeeded(none), "its answer is awaited")
+	s.endClaim(claim, nil, true)
+	require.True(t, s.isNeeded(none))
+	s.listedAt = clock.Now()
+	require.False(t, s.isNeeded(none))
+}

@@ -21,7 +21,6 @@ import (
 // Worker claims jobs and performs them, under the session of its client. Work adds an action; Run works until its context ends.
 type Worker struct {
 	client      *Client
-	runner      *runner.Runner
 	concurrency int
 	drain       time.Duration
 	actions     map[string]*jobHandler
@@ -65,7 +64,6 @@ func (c *Client) Worker(opts ...WorkerOption) *Worker {
 	for _, opt := range opts {
 		opt(w)
 	}
-	w.runner = runner.New(jobTransport{c}, c.opts.times.hungAfter)
 	return w
 }
 
@@ -138,6 +136,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	var jobs sync.WaitGroup
+	run := runner.New(jobTransport{c}, c.opts.times.hungAfter)
 	slots := make(chan struct{}, w.concurrency)
 	pause, claimedBefore := minRetryPause, false
 	for ctx.Err() == nil {
@@ -173,27 +172,28 @@ func (w *Worker) Run(ctx context.Context) error {
 					default:
 					}
 				}()
-				w.perform(ctx, j)
+				w.perform(ctx, run, j)
 			})
 		}
 	}
 	stop, done := context.WithTimeout(context.WithoutCancel(ctx), w.drain)
 	defer done()
-	late := w.runner.Close(stop)
-	w.runner.CancelBase()
+	defer context.AfterFunc(c.runner.BaseContext, done)() // Client.Close waits no longer
+	late := run.Close(stop)
+	run.CancelBase()
 	jobs.Wait()
 	return late
 }
 
 // perform performs one job.
-func (w *Worker) perform(ctx context.Context, j *handedJob) {
+func (w *Worker) perform(ctx context.Context, run *runner.Runner, j *handedJob) {
 	h := w.actions[j.action]
 	call := j.opening.call
 	call.LookUp = h.lookUp
 	var err error
 	if ctx.Err() == nil {
 		if err = runner.CheckCall(call, h.effect); err == nil {
-			_, err = w.runner.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, h.effect, 0)
+			_, err = run.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, h.effect, 0)
 		}
 	}
 	if !j.taken { // not begun: another worker may
@@ -262,7 +262,7 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 	case errors.As(err, new(*effect.LeaseLost)):
 		s.markLost()
 		s.stopRenewing()
-	case problemOf(err) == nil: // perhaps jobs were handed out whose answer was lost: ask once more, without a wait
+	case problemOf(err) == nil, ctx.Err() != nil: // perhaps jobs were handed out whose answer was lost: ask once more, without a wait
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTryTimeout)
 		defer cancel()
 		*r.WaitMS = 0
@@ -275,7 +275,7 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 			}
 		}
 	}
-	s.endClaim(claim, nil)
+	s.endClaim(claim, nil, true)
 	return nil, err
 }
 
@@ -294,7 +294,7 @@ func (w *Worker) sendClaim(ctx context.Context, s *session, claim *sentClaim, r 
 			jobs = append(jobs, j)
 		}
 	}
-	s.endClaim(claim, jobs)
+	s.endClaim(claim, jobs, false)
 	return jobs, nil
 }
 
@@ -325,7 +325,15 @@ type sentClaim struct {
 	notAfter  int64
 	expiresAt clock.Instant // not_after has surely passed
 	ended     bool
+	endedAt   clock.Instant
+	lost      bool               // it has ended without an answer
 	handed    map[flight.ID]bool // by its answer
+}
+
+// settled reports whether nothing that the claim has opened is unknown: it was answered, or a renewal has listed what is open since no copy of
+// it can open anything. The caller holds s.mu.
+func (s *session) settled(claim *sentClaim) bool {
+	return claim.ended && (!claim.lost || s.listedAt.After(claim.expiresAt.Time) && s.listedAt.After(claim.endedAt.Time))
 }
 
 // beginClaim makes a claim, before it is sent under the session. It returns nil if the session is retired.
@@ -338,17 +346,20 @@ func (s *session) beginClaim() *sentClaim {
 	if s.retired {
 		return nil
 	}
-	for len(s.claims) > 0 && s.claims[0].ended && s.claims[0].expiresAt.Remaining() < -s.renewEvery { // a renewal has listed what its copies opened
+	for len(s.claims) > 0 && s.settled(s.claims[0]) && s.claims[0].expiresAt.Remaining() < -s.renewEvery { // a renewal has listed what its copies opened
 		s.claims = s.claims[1:]
 	}
 	s.claims = append(s.claims, claim)
 	return claim
 }
 
-// endClaim ends a claim. Attempts of its nonce that are listed later, and are not among the jobs, are abandoned.
-func (s *session) endClaim(claim *sentClaim, jobs []*handedJob) {
+// endClaim ends a claim; lost: without an answer. Attempts of its nonce that are listed later, and are not among the jobs, are abandoned.
+func (s *session) endClaim(claim *sentClaim, jobs []*handedJob, lost bool) {
 	s.mu.Lock()
-	claim.ended, claim.handed = true, make(map[flight.ID]bool, len(jobs))
+	if claim.ended { // an answer to its repeat has come before
+		lost = false
+	}
+	claim.ended, claim.endedAt, claim.lost, claim.handed = true, clock.Now(), lost, make(map[flight.ID]bool, len(jobs))
 	for _, j := range jobs {
 		claim.handed[j.opening.key.FlightID()] = true
 		j.opening.session = s
@@ -383,7 +394,7 @@ func (s *session) openingOfClaim(key flight.Key, nonceHex string) *opening {
 // isNeeded reports whether the session has to be renewed for a claim, or for a nonce of that kind. The caller holds s.mu.
 func (s *session) isNeeded(kind func(*opening) bool) bool {
 	for _, claim := range s.claims {
-		if !claim.ended {
+		if !s.settled(claim) {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
@@ -282,4 +283,57 @@ func TestApproval_WaitGoesOn(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, <-result)
+}
+
+// No answer to a claim comes although a job was handed out, and the worker and its client end before a renewal lists the attempt.
+func TestWorker_LostClaim_GivenBackAtTheEnd(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect(client.WithRetryTimeout(50 * time.Millisecond))
+	key := g.submit(c, "1")
+	g.setFault(func(r *http.Request) fault {
+		if hasSuffix(r, ":claim") {
+			return cutAfter
+		}
+		return none
+	})
+	stop := g.work(c, func(context.Context, client.Attempt, int) (int, error) { return 0, nil })
+	g.waitForFlight(key, func(f *flight.Flight) bool { return f.OpenAttempt() != nil })
+	stop()
+	require.NoError(t, c.Close(t.Context()))
+	f := g.flight(key)
+	require.Nil(t, f.OpenAttempt())
+	require.False(t, f.Tainted(), "nobody began it")
+}
+
+func TestWorker_RunsAgain(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	w := c.Worker()
+	client.Work(w, "charge", func(context.Context, client.Attempt, int) (int, error) { return 1, nil })
+	for _, id := range []string{"1", "2"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { assert.NoError(t, w.Run(ctx)) })
+		_, err := client.Wait[int](t.Context(), c, g.submit(c, id))
+		require.NoError(t, err)
+		cancel()
+		running.Wait()
+	}
+}
+
+// Client.Close waits for handlers no longer than its context, although the worker would drain for longer.
+func TestWorker_ClientClosed_EndsHandlers(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	begun := make(chan struct{})
+	g.work(c, func(ctx context.Context, _ client.Attempt, _ int) (int, error) {
+		close(begun)
+		<-ctx.Done()
+		return 0, client.NotDone(ctx.Err())
+	}, client.Drain(time.Hour))
+	g.submit(c, "1")
+	<-begun
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.Equal(t, context.DeadlineExceeded, c.Close(ctx), "and no handler hangs")
 }

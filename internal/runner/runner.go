@@ -231,14 +231,14 @@ func (r *Runner) executeAttempt(c *call, a *Answer, h effect.Handler) (Answer, e
 	// Point of no return: from here on the effect may have happened. If the process dies before the report is recorded,
 	// the recovery policy decides.
 	end, late := r.runHandler(c, a, h)
-	if late != nil {
+	answer, err := a.Attempt.Report(c.baseCtx, end)
+	if late != nil { // only now: a report of unknown that came after that of not_done would bring the doubt back
 		r.Work.Go(func() {
 			end := <-late
 			end.Late = true
 			_, _ = a.Attempt.Report(c.baseCtx, end)
 		})
 	}
-	answer, err := a.Attempt.Report(c.baseCtx, end)
 	if err == nil {
 		if answer.Decision == DecisionUnsettled {
 			err = &effect.Unsettled{Key: c.req.Key, Outcome: end.Outcome, Err: end.Err}

@@ -227,6 +227,30 @@ func TestHungHandler(t *testing.T) {
 	})
 }
 
+// The handler ends while its outcome is reported as unknown: its own report comes after that one.
+func TestHungHandlerEndsDuringTheReport(t *testing.T) {
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+		s.opens = append(s.opens, s.opened(DecisionProceed, func(a *Answer) { a.Policy.AttemptTimeout = time.Minute }))
+		release := make(chan struct{})
+		s.after = func(end Completion) (Answer, error) {
+			if !end.Late {
+				close(release)
+				synctest.Wait()
+				require.Len(t, s.ends, 1)
+			}
+			return Answer{Decision: DecisionUnsettled}, nil
+		}
+		_, err := r.Do(t.Context(), effect.Call{Key: key}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			<-release
+			return effect.Answer{}, effect.NotDone(errors.New("refused"))
+		}, 0)
+		require.Error(t, err)
+		synctest.Wait()
+		require.Len(t, s.ends, 2)
+		require.Equal(t, flight.OutcomeNotDone, s.ends[1].Outcome)
+	})
+}
+
 // Close waits at most hungAfter for a handler that ignores the end of its context.
 func TestCloseWithAHungHandler(t *testing.T) {
 	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
