@@ -730,7 +730,8 @@ class _Claim:
         self.validity = _TimeWindow(_now(), validity_ms)
         self.session: Optional[_Session] = None
         self.ended = False  # it was answered, or given up; what it has opened otherwise is abandoned. client._lock guards it
-        self.ended_at = 0.0
+        self.lost = False  # it has ended without an answer
+        self.settled_at = time.monotonic() + validity_ms / 1000  # a renewal that is sent later lists all that it has opened
         self.handed: Set[str] = set()  # flights of its answer
 
 
@@ -747,6 +748,7 @@ class _Session:
         self._nonces: Dict[str, _Nonce] = {}  # by id
         self._claims: List[_Claim] = []  # of which a copy may still open attempts
         self._used_at = time.monotonic()
+        self._listed_at = 0.0  # when the last renewal was sent whose list was read
         self._listed_before: Set[str] = set()  # nonces that the previous renewal listed unexpectedly
         if only is not None:
             only.session, self._nonces[only.id] = self, only
@@ -767,19 +769,23 @@ class _Session:
     def add_claim(self, claim: _Claim) -> bool:
         """Adds a claim before it is sent. Returns False if the session takes no new opens."""
         with self._client._lock:
-            self._claims = [c for c in self._claims if not c.ended or
-                            max(c.validity.remaining(), c.ended_at - time.monotonic()) > -2 * self._interval]
+            self._claims = [c for c in self._claims if self._awaits(c) or c.validity.remaining() > -2 * self._interval]
             if not self._retired:
                 self._claims.append(claim)
                 claim.session, self._used_at = self, time.monotonic()
             return not self._retired
 
-    def end_claim(self, claim: _Claim, jobs: List["Flight"]) -> bool:
-        """Ends a claim, and adds the jobs of its answer. Returns False if it has ended before."""
+    def _awaits(self, claim: _Claim) -> bool:
+        """Reports whether the claim may have opened something that nobody knows: until its answer, or the list of a renewal."""
+        return not claim.ended or claim.lost and self._listed_at <= claim.settled_at
+
+    def end_claim(self, claim: _Claim, jobs: List["Flight"], lost: bool = False) -> bool:
+        """Ends a claim, and adds the jobs of its answer; lost: there is none. Returns False if it has ended before."""
         with self._client._lock:
             if claim.ended:
                 return False
-            claim.ended, claim.ended_at, claim.handed = True, time.monotonic(), {f.flight_id for f in jobs}
+            claim.ended, claim.lost, claim.handed = True, lost, {f.flight_id for f in jobs}
+            claim.settled_at = max(claim.settled_at, time.monotonic())
             for f in jobs:
                 f._nonce.session, self._nonces[f._nonce.id] = self, f._nonce
             full = len(self._nonces) > _MAX_NONCES
@@ -850,7 +856,7 @@ class _Session:
     def _is_over(self) -> bool:
         """Reports whether nothing needs the session. An idle one is retired, and the next open does without a session."""
         with self._client._lock:  # a claim that ends meanwhile has added its jobs
-            needed = any(n.needs_session() for n in self._nonces.values()) or any(not c.ended for c in self._claims)
+            needed = any(n.needs_session() for n in self._nonces.values()) or any(self._awaits(c) for c in self._claims)
             if needed:
                 self._used_at = time.monotonic()
             elif not self._retired and time.monotonic() - self._used_at > _IDLE_SESSION_TIMEOUT:
@@ -861,7 +867,7 @@ class _Session:
 
     def renew(self) -> None:
         """Renews the session once, and handles the attempts that the answer lists as open."""
-        nonces = self.nonces()
+        nonces, asked_at = self.nonces(), time.monotonic()
         lines = sorted(f"{n.id} {n.attempt}\n" for n in nonces if n.state in ("held", "spooled"))
         # The digest of the attempts that this client knows to be open under the session.
         request = {"open_digest": hashlib.sha256("".join(lines).encode()).hexdigest()[:32]}
@@ -880,6 +886,7 @@ class _Session:
                 break
             request["after"] = page[-1]["flight_id"]
         self._handle_listed(listed)
+        self._listed_at = asked_at
         for nonce in past:
             nonce.settled = True
 
@@ -918,7 +925,7 @@ class _Session:
             return
         self._stop.set()
         self._client._sessions.discard(self)
-        if self.one_shot or self.trust.remaining() <= 0 or any(n.state == "spooled" and n.needs_session() for n in self.nonces()):
+        if self.one_shot or lost or any(n.state == "spooled" and n.needs_session() for n in self.nonces()):
             return
         for last in (False, True):
             try:
@@ -2952,7 +2959,7 @@ class _Worker:
                 self._stop.wait()
             self._stop.set()
             if self._claim is not None:  # its answer is not awaited: the jobs that it brings are given back
-                cast(_Session, self._claim.session).end_claim(self._claim, [])
+                cast(_Session, self._claim.session).end_claim(self._claim, [], lost=True)
             until = time.monotonic() + drain
             with self._lock:
                 running = list(self._running)
@@ -3029,7 +3036,7 @@ class _Worker:
             client._adapt_open_margin(expired=False)
             return self._take(claim, answer, sent_at)
         except BaseException as e:
-            session.end_claim(claim, [])
+            session.end_claim(claim, [], lost=True)
             client._adapt_open_margin(expired=getattr(e, "code", "") == "open_expired")
             if isinstance(e, LeaseLost):
                 session.mark_lost()

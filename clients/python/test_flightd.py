@@ -1889,6 +1889,17 @@ class TestProtocol(unittest.TestCase):
         with self.assertRaises(flightd.InDoubt), taken:
             raise flightd.InDoubt("its own error")
 
+    def test_a_session_stays_until_a_renewal_lists_what_a_lost_claim_has_opened(self):
+        self.client._connect("")
+        claim = flightd._Claim(self.ledger, 0)
+        self.client._choose_session(claim)
+        session = claim.session
+        session.end_claim(claim, [], lost=True)
+        session.retire()
+        self.assertFalse(session._is_over())
+        session.renew()
+        self.assertTrue(session._is_over())
+
     def test_a_closed_client_leaves_abandons_to_its_sessions(self):
         nonce = mock.Mock(abandoning=True)
         self.client._keep_abandon(time.monotonic() + 100, nonce)

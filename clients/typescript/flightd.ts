@@ -640,12 +640,14 @@ class Claim {
   readonly validity: TimeWindow;
   session: Session | undefined;
   ended = false; // it was answered, or given up; what it has opened otherwise is abandoned
-  endedAt = 0;
+  lost = false; // it has ended without an answer
+  settledAt: number; // a renewal that is sent later lists all that it has opened
   handed = new Set<string>(); // flights of its answer
 
   constructor(ledgerMs: number, validityMs: number) {
     this.notAfter = ledgerMs + validityMs;
     this.validity = new TimeWindow(now(), validityMs);
+    this.settledAt = performance.now() + validityMs;
   }
 }
 
@@ -664,6 +666,7 @@ class Session {
   private claims: Claim[] = []; // of which a copy may still open attempts
   private retired: boolean; // no new opens
   private usedAt = performance.now();
+  private listedAt = 0; // when the last renewal was sent whose list was read
   private listedBefore = new Set<string>(); // nonces that the previous renewal listed unexpectedly
   private timer: NodeJS.Timeout | undefined;
   private stopped = false;
@@ -685,8 +688,7 @@ class Session {
     if (this.retired) return false;
     if (nonce instanceof Claim) {
       nonce.session = this;
-      const isPast = (c: Claim): boolean => c.ended && Math.max(c.validity.remaining(), c.endedAt - performance.now()) < -2 * this.intervalMs;
-      this.claims = [...this.claims.filter((c) => !isPast(c)), nonce];
+      this.claims = [...this.claims.filter((c) => this.awaits(c) || c.validity.remaining() > -2 * this.intervalMs), nonce];
       return true;
     }
     this.track(nonce);
@@ -701,10 +703,13 @@ class Session {
     this.noteState(nonce);
   }
 
-  /** Ends a claim, and adds the jobs of its answer. Returns false if it has ended before. */
-  endClaim(claim: Claim, jobs: Call<any, any>[]): boolean {
+  /** Reports whether the claim may have opened something that nobody knows: until its answer, or the list of a renewal. */
+  private awaits(claim: Claim): boolean { return !claim.ended || (claim.lost && this.listedAt <= claim.settledAt); }
+
+  /** Ends a claim, and adds the jobs of its answer; lost: there is none. Returns false if it has ended before. */
+  endClaim(claim: Claim, jobs: Call<any, any>[], lost = false): boolean {
     if (claim.ended) return false;
-    [claim.ended, claim.endedAt] = [true, performance.now()];
+    [claim.ended, claim.lost, claim.settledAt] = [true, lost, Math.max(claim.settledAt, performance.now())];
     claim.handed = new Set(jobs.map((job) => job.id));
     for (const job of jobs) this.track(job.nonce);
     if (this.nonces.size > MAX_NONCES) this.retire();
@@ -791,7 +796,7 @@ class Session {
 
   /** Reports whether nothing needs the session. An idle one is retired, and the next open does without a session. */
   private isOver(): boolean {
-    const needed = this.all().some((n) => n.needsSession) || this.claims.some((c) => !c.ended);
+    const needed = this.all().some((n) => n.needsSession) || this.claims.some((c) => this.awaits(c));
     if (needed) this.usedAt = performance.now();
     else if (!this.retired && performance.now() - this.usedAt > IDLE_SESSION_TIMEOUT_MS) {
       this.retire();
@@ -802,7 +807,7 @@ class Session {
 
   /** Renews the session once, and handles the attempts that the answer lists as open. */
   private async renew(): Promise<void> {
-    const nonces = this.all();
+    const [nonces, askedAt] = [this.all(), performance.now()];
     const lines = nonces.filter((n) => n.state === "held" || n.state === "spooled").map((n) => `${n.id} ${n.number}\n`).sort();
     // The digest of the attempts that this client knows to be open under the session.
     let request: Json = { open_digest: createHash("sha256").update(lines.join("")).digest("hex").slice(0, 32) };
@@ -822,6 +827,7 @@ class Session {
       request = { ...request, after };
     }
     await this.handleListed(listed);
+    this.listedAt = askedAt;
     for (const nonce of past) nonce.settled = true;
   }
 
@@ -858,7 +864,7 @@ class Session {
     this.stopped = true;
     clearTimeout(this.timer);
     this.client.sessions.delete(this);
-    if (this.oneShot || this.trust.remaining() <= 0 || this.all().some((n) => n.needsSession && n.state === "spooled")) return;
+    if (this.oneShot || lost || this.all().some((n) => n.needsSession && n.state === "spooled")) return;
     for (const last of [false, true]) {
       try {
         await this.client.ask("POST", `${this.route}close`, {}, { mustContain: "", timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
@@ -2853,7 +2859,7 @@ export class Worker {
       session.endClaim(claim, jobs);
       return jobs;
     } catch (e) {
-      session.endClaim(claim, []);
+      session.endClaim(claim, [], true);
       if (e instanceof FlightdError) client.adaptOpenMargin(e.code === "open_expired");
       if (e instanceof LeaseLost) session.markLost();
       throw e;
