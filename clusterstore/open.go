@@ -27,7 +27,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if p := cfg.Peers; p != nil && p.Transport == nil {
 		return nil, errors.New("clusterstore: Config.Peers.Transport is nil")
 	}
-	s := &Store{storage: storage{cfg: cfg, reader: &reader{closing: make(chan struct{})}}, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
+	s := &Store{storage: storage{cfg: cfg, reader: &reader{closing: make(chan struct{})}}, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), applyStopped: make(chan struct{}), commitTimeout: deadline.New(context.Background(), cfg.Limits.CommitTimeout)}
 	s.view = s.reader
 	defer func() {
 		if err != nil {

@@ -89,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}
 	ex := &Executor{
 		cfg: cfg, session: session, writer: answer.Builder{Reader: cfg.Reader},
-		requestDeadline: deadline.New(cfg.TTL / 3), reportDeadline: deadline.New(cfg.ReportWait),
+		requestDeadline: deadline.New(context.Background(), cfg.TTL/3), reportDeadline: deadline.New(context.Background(), cfg.ReportWait),
 	}
 	ex.runner = runner.New(transport{ex}, cfg.HungAfter)
 	return ex, nil

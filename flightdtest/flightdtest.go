@@ -87,7 +87,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 	if fd.Executor, err = executor.New(ctx, cfg); err != nil {
 		tb.Fatalf("flightdtest: %v", err)
 	}
-	if fd.remote, err = remote.New(rcfg); err != nil {
+	if fd.remote, err = remote.New(context.Background(), rcfg); err != nil {
 		tb.Fatalf("flightdtest: %v", err)
 	}
 	fd.pools = remote.NewPools(fd.remote, jobs{o.Ledger, o.Paused})

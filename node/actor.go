@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (a *actor) openRemote() error {
 		waits := min(8192, a.cfg.tuning.connections*3/4) // waiting requests leave connections to others
 		a.limits = auth.NewLimiter(a.tokens, a.store, auth.NodeLimits{MaxWaits: waits})
 	}
-	service, err := remote.New(remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
+	service, err := remote.New(cmp.Or(a.lifetime, context.Background()), remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
 	if err != nil {
 		return err
 	}

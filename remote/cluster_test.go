@@ -147,7 +147,7 @@ func (cl *cluster) node(name, dies string) *node {
 	}}
 	n.ledger.configure(&cfg)
 	var err error
-	n.Service, err = remote.New(cfg)
+	n.Service, err = remote.New(context.Background(), cfg)
 	require.NoError(cl.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	var swept sync.WaitGroup

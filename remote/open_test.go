@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -412,5 +413,24 @@ func TestOpen_LimitsOfTheNamespace(t *testing.T) {
 		_, err = fd.Remote().Open(t.Context(), wait)
 		requireAs[*effect.Busy](t, err)
 		require.Less(t, time.Since(started), time.Second, "there is no place to wait")
+	})
+}
+
+// An open that the ledger has not answered ends with the term: it is not proposed again in a later one.
+func TestOpen_EndsWithTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term, end := context.WithCancel(t.Context())
+		var cfg remote.Config
+		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(own *remote.Config) { cfg = *own }})
+		s, err := remote.New(term, cfg)
+		require.NoError(t, err)
+		defer s.Close(t.Context())
+		fd.Ledger.Stall()
+		time.AfterFunc(time.Second, end)
+		began := time.Now()
+		_, err = s.Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 1))
+		requireAs[*effect.Unavailable](t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		fd.Ledger.Heal()
 	})
 }

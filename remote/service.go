@@ -67,8 +67,9 @@ type Service struct {
 	kill     context.CancelCauseFunc
 }
 
-// New creates a service. Close must be called.
-func New(cfg Config) (*Service, error) {
+// New creates a service. Close must be called. term ends with the term in which the node leads the ledger: no command of the service is proposed
+// again in a later one, when what another leader has answered meanwhile, such as a pause, would not hold for it.
+func New(term context.Context, cfg Config) (*Service, error) {
 	if cfg.Ledger == nil || cfg.Reader == nil || cfg.Sessions == nil || cfg.Leases == nil {
 		return nil, errors.New("remote: Config needs Ledger, Reader, Sessions and Leases")
 	}
@@ -82,7 +83,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Crash == nil {
 		cfg.Crash = func(string) {}
 	}
-	s := &Service{cfg: cfg, writer: answer.Builder{Reader: cfg.Reader}, requestDeadline: deadline.New(cfg.TTL * 2 / 5)}
+	s := &Service{cfg: cfg, writer: answer.Builder{Reader: cfg.Reader}, requestDeadline: deadline.New(term, cfg.TTL*2/5)}
 	s.baseCtx, s.kill = context.WithCancelCause(context.Background())
 	s.drainCtx, s.drain = context.WithCancelCause(s.baseCtx)
 	return s, nil

@@ -11,6 +11,7 @@ import (
 // Shared returns contexts that end after a time-out: at least the time-out from now, and at most a quarter of it later.
 // Requests share a context, because one timer per request costs more than the rest of a request's path.
 type Shared struct {
+	parent  context.Context
 	timeout time.Duration
 	current atomic.Pointer[sharedContext]
 	mu      sync.Mutex // held while a new context is created
@@ -23,8 +24,8 @@ type sharedContext struct {
 	end    time.Time
 }
 
-// New creates a Shared with the time-out d. Close must be called.
-func New(d time.Duration) *Shared { return &Shared{timeout: d} }
+// New creates a Shared with the time-out d, whose contexts end with the parent, too. Close must be called.
+func New(parent context.Context, d time.Duration) *Shared { return &Shared{parent: parent, timeout: d} }
 
 // Context returns the shared context. It ends with its deadline, or with Close if it is the newest.
 func (s *Shared) Context() context.Context {
@@ -37,7 +38,7 @@ func (s *Shared) Context() context.Context {
 		return current.ctx
 	}
 	current := &sharedContext{end: time.Now().Add(s.timeout + s.timeout/4)}
-	current.ctx, current.cancel = context.WithDeadline(context.Background(), current.end)
+	current.ctx, current.cancel = context.WithDeadline(s.parent, current.end)
 	s.current.Store(current)
 	return current.ctx
 }

@@ -1,6 +1,7 @@
 package deadline
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 func TestShared_ContextsEndAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const d = 200 * time.Millisecond
-		h := New(d)
+		h := New(context.Background(), d)
 		defer h.Close()
 		first := h.Context()
 		require.True(t, first == h.Context(), "shared")
@@ -31,4 +32,15 @@ func TestShared_ContextsEndAfterTheTimeout(t *testing.T) {
 		h.Close()
 		require.Error(t, last.Err())
 	})
+}
+
+func TestShared_ContextsEndWithTheParent(t *testing.T) {
+	parent, cancel := context.WithCancel(t.Context())
+	h := New(parent, time.Hour)
+	defer h.Close()
+	before := h.Context()
+	require.NoError(t, before.Err())
+	cancel()
+	<-before.Done()
+	<-h.Context().Done()
 }
