@@ -318,7 +318,11 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 	}
 	f, waits, err := c.recordReport(ctx, o.key, r, o.number)
 	if end.Late {
-		if err == nil || waits != "" {
+		switch {
+		case err == nil:
+			o.replaceReport("")
+			o.acknowledge(&r)
+		case waits != "" && c.spool.has(waits): // else it was rejected
 			o.replaceReport(waits)
 		}
 		return runner.Answer{}, err

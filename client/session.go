@@ -98,8 +98,8 @@ func (o *opening) keepUntilReported(report string) {
 	o.session.retire()
 }
 
-// replaceReport removes the report from the spool that says that the outcome of a handler that hung is unknown: the handler has ended, and
-// its own report was accepted, or is the named file in the spool.
+// replaceReport removes the report from the spool that says that the outcome of a handler that hung is unknown. The handler has ended, and its
+// own report is the named file in the spool; "": it was accepted.
 func (o *opening) replaceReport(file string) {
 	var unknown string
 	o.update(func() { unknown, o.reportFile = o.reportFile, file })

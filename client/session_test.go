@@ -206,3 +206,43 @@ func TestSession_LostClaim(t *testing.T) {
 	s.listedAt = clock.Now()
 	require.False(t, s.isNeeded(none))
 }
+
+// The server is away when a handler hangs, and when it has ended: its own report replaces the one of an unknown outcome in the spool.
+func TestReplaceReport(t *testing.T) {
+	for _, back := range []bool{true, false} {
+		fake := httpapitest.New(t)
+		api := httpapi.New(fake.Config())
+		var away atomic.Bool
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if away.Load() && strings.HasSuffix(r.URL.Path, "/report") {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			api.ServeHTTP(w, r)
+		}))
+		t.Cleanup(server.Close)
+		c, err := Connect(t.Context(), server.URL, WithSpool(t.TempDir()), func(o *options) { o.times.hungAfter, o.times.report = time.Millisecond, 50*time.Millisecond })
+		require.NoError(t, err)
+		key, finish := flight.MustKey("default/charge/order-42"), make(chan struct{})
+		away.Store(true)
+		_, err = c.Do(t.Context(), effect.Call{Key: key, Submission: flight.Submission{Policy: flight.Policy{AttemptTimeout: 500 * time.Millisecond}}},
+			func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				<-finish
+				return effect.Answer{}, effect.NotDone(errors.New("refused"))
+			})
+		var unrecorded *effect.Unrecorded
+		require.ErrorAs(t, err, &unrecorded)
+		unknown := c.spool.files()
+		require.Len(t, unknown, 1)
+		away.Store(!back)
+		close(finish)
+		if !back {
+			require.Eventually(t, func() bool { files := c.spool.files(); return len(files) == 1 && files[0] != unknown[0] }, 10*time.Second, time.Millisecond)
+			away.Store(false)
+		}
+		require.Eventually(t, func() bool { return fake.Flight(key).OpenAttempt() == nil && c.SpooledReports() == 0 }, 20*time.Second, time.Millisecond)
+		require.False(t, fake.Flight(key).Tainted(), "back: %v", back)
+		require.Empty(t, c.SessionsInUse())
+		require.NoError(t, c.Close(t.Context()))
+	}
+}

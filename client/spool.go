@@ -89,8 +89,11 @@ func (sp *spool) unspooledNames() []string {
 	return slices.Collect(maps.Keys(sp.unspooled))
 }
 
-// has reports whether a report is still in the spool. When the disk cannot be read, it returns true.
+// has reports whether a report is still in the spool; "" is none. When the disk cannot be read, it returns true.
 func (sp *spool) has(name string) bool {
+	if name == "" {
+		return false
+	}
 	sp.mu.Lock()
 	held := sp.unspooled[name] != nil
 	sp.mu.Unlock()

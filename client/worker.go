@@ -331,9 +331,10 @@ type sentClaim struct {
 }
 
 // settled reports whether nothing that the claim has opened is unknown: it was answered, or a renewal has listed what is open since no copy of
-// it can open anything. The caller holds s.mu.
+// it can open anything. If no server lists anything for so long, the session has ended. The caller holds s.mu.
 func (s *session) settled(claim *sentClaim) bool {
-	return claim.ended && (!claim.lost || s.listedAt.After(claim.expiresAt.Time) && s.listedAt.After(claim.endedAt.Time))
+	listed := s.listedAt.After(claim.expiresAt.Time) && s.listedAt.After(claim.endedAt.Time)
+	return claim.ended && (!claim.lost || listed || time.Since(claim.endedAt.Time) > maxReportHold)
 }
 
 // beginClaim makes a claim, before it is sent under the session. It returns nil if the session is retired.

@@ -34,7 +34,7 @@ type Spec struct {
 	Input          flight.Blob            // as first submitted, with its data: the input to send
 	Recovery       flight.Recovery        // applied after an unknown outcome
 	Window         time.Duration          // under resend: how long after the first send another may start, while the provider remembers the key; 0: no bound
-	Previous       *flight.Attempt        // the previous attempt; nil for the first
+	Previous       *flight.Attempt        // the previous attempt; nil for the first, and in a look-up whose attempt a restore has lost
 	LeaseLost      func() <-chan struct{} // closed when the right to start effects is lost
 	MayStart       func() error           // nil while an effect may still be started
 	Context        context.Context        // the attempt's own
@@ -109,7 +109,7 @@ func (a *Attempt) IsSuspended(err error) bool {
 	return errors.As(err, &s) && s == a.suspended.Load()
 }
 
-// Previous returns the previous attempt, or nil for the first.
+// Previous returns the previous attempt; nil for the first, and in a look-up whose attempt a restore has lost.
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }
 
 // LeaseLost returns a channel that is closed when the right to start an effect is lost; an effect that has started may

@@ -777,7 +777,8 @@ class _Session:
 
     def _awaits(self, claim: _Claim) -> bool:
         """Reports whether the claim may have opened something that nobody knows: until its answer, or the list of a renewal."""
-        return not claim.ended or claim.lost and self._listed_at <= claim.settled_at
+        return not claim.ended or (claim.lost and self._listed_at <= claim.settled_at and
+                                   time.monotonic() < claim.settled_at + _REPORT_HOLD)  # then the session has ended
 
     def end_claim(self, claim: _Claim, jobs: List["Flight"], lost: bool = False) -> bool:
         """Ends a claim, and adds the jobs of its answer; lost: there is none. Returns False if it has ended before."""

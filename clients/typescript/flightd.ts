@@ -704,7 +704,10 @@ class Session {
   }
 
   /** Reports whether the claim may have opened something that nobody knows: until its answer, or the list of a renewal. */
-  private awaits(claim: Claim): boolean { return !claim.ended || (claim.lost && this.listedAt <= claim.settledAt); }
+  private awaits(claim: Claim): boolean {
+    return !claim.ended || (claim.lost && this.listedAt <= claim.settledAt &&
+      performance.now() < claim.settledAt + REPORT_HOLD_MS); // then the session has ended
+  }
 
   /** Ends a claim, and adds the jobs of its answer; lost: there is none. Returns false if it has ended before. */
   endClaim(claim: Claim, jobs: Call<any, any>[], lost = false): boolean {
@@ -863,7 +866,7 @@ class Session {
     if (!lost && (this.all().some((n) => n.state === "awaited" || n.state === "held") || this.claims.some((c) => !c.ended))) return;
     this.stopped = true;
     clearTimeout(this.timer);
-    this.client.sessions.delete(this);
+    this.client.forgetClosed(this);
     if (this.oneShot || lost || this.all().some((n) => n.needsSession && n.state === "spooled")) return;
     for (const last of [false, true]) {
       try {
@@ -2065,10 +2068,18 @@ export class Client {
     if (!this.closed) this.leftTimer ??= setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref();
   }
 
+  private get hasLastRequests(): boolean { return this.left.length + this.sessions.size + this.spool.unspooledNames().length > 0; }
+
+  /** @internal Removes a session that is being closed. */
+  forgetClosed(session: Session): void {
+    this.sessions.delete(session);
+    if (this.closed && !this.hasLastRequests) ending.delete(this);
+  }
+
   private async leftRound(): Promise<void> {
     await this.sendLeft(this.left.filter((e) => e.validity.remaining() <= -LEFT_GRACE_MS), 5000);
     this.leftTimer = this.left.length > 0 && !this.closed ? setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref() : undefined;
-    if (this.left.length === 0 && this.sessions.size === 0 && this.spool.unspooledNames().length === 0) ending.delete(this);
+    if (!this.hasLastRequests) ending.delete(this);
   }
 
   /** Sends one abandon per key. It stops when no server answers; what was not answered stays for the next round. */
