@@ -36,6 +36,7 @@ func TestCheck_DamagedHistories(t *testing.T) {
 	report, resolve := op("me", Report, done), op("me", Resolve, resolved, func(o *Op) { o.Version, o.Word, o.Digest = "20.0", "happened", "d2" })
 	ended := []Op{open, op("me", Report, notDone, func(o *Op) { o.Word, o.Digest = "not_done", "" }), op("me", Cancel, cancelled)}
 	stale, unknown := func(o *Op) { o.Stale = true }, func(o *Op) { o.Unknown, o.Answer = true, nil }
+	answered := func(code string) func(*Op) { return func(o *Op) { o.Code, o.End = code, 35 } } // after the next operations
 	refused := func(o *Op) { o.Code, o.Answer = "precondition_failed", nil }
 	event := func(version string) Op { return op("default/linear/", Event, func(o *Op) { o.Version = version }) }
 	with := func(o Op, changes ...func(*Op)) Op {
@@ -58,12 +59,16 @@ func TestCheck_DamagedHistories(t *testing.T) {
 		"two people free one generation":     {"", []Op{open, report, op("me", Free, freed), op("you", Free, freed), op("me", Read, freed)}},
 		"two people retry one generation":    {"", append(slices.Clip(ended), op("me", Retry, retried), op("you", Retry, retried), op("me", Read, retried))},
 		"a free after a retry is refused":    {"", append(slices.Clip(ended), op("me", Retry, retried), op("you", Free, refused), op("me", Read, retried))},
+		"the repeat of an open is a replay":  {"", []Op{op("me", Open, answered("replay")), op("you", Read, record("10.0", "running", 1, 1)), op("you", Read, doubt), with(resolve), op("you", Read, resolved)}},
+		"the repeat of an open is in doubt":  {"", []Op{op("me", Open, answered("in_doubt")), op("you", Read, record("10.0", "running", 1, 1)), op("you", Read, doubt)}},
 		"a stream repeats events":            {"", []Op{open, report, event("10.0"), event("30.0"), event("10.0"), event("30.0"), event("50.0")}},
 		"a stream selects other keys":        {"", []Op{open, report, op("other/", Event, func(o *Op) { o.Version = "10.0" }), op("other/", Event, func(o *Op) { o.Version = "50.0" })}},
 		"a stream has a gap":                 {"", []Op{open, report, event("10.0"), op("default/linear/", Gap), event("50.0")}},
 
 		"another receipt":                       {ReceiptChanged, []Op{open, report, op("you", Read, succeededAt("35.0", "d9", true))}},
 		"a read of the past":                    {ReadWentBack, []Op{open, report, op("you", Read, record("10.0", "running", 1, 1))}},
+		"a doubt about nothing":                 {AckedIsAbsent, []Op{op("me", Open, func(o *Op) { o.Code = "in_doubt" }), op("you", Read, unused)}},
+		"a replay opens nothing later":          {TwoGenerations, []Op{op("me", Open, func(o *Op) { o.Code = "replay" }), op("you", Read, record("60.0", "running", 2, 2))}},
 		"a flight is gone":                      {AckedIsAbsent, []Op{open, report, op("you", Read, unused)}},
 		"a freed key was never used":            {AckedIsAbsent, []Op{open, report, op("me", Free, freed), op("you", Read, unused)}},
 		"a free does nothing":                   {NoEffect, []Op{open, report, op("me", Free, freed), op("you", Read, succeededAt("60.0", "d1", true))}},
@@ -89,7 +94,7 @@ func TestCheck_DamagedHistories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var read []Op
 			for i, o := range c.history {
-				o.Start, o.End = int64(i*10+1), int64(i*10+9)
+				o.Start, o.End = int64(i*10+1), o.End+int64(i*10+9)
 				line, err := json.Marshal(o)
 				require.NoError(t, err)
 				read = append(read, Op{})

@@ -61,6 +61,9 @@ func model(waived string) porcupine.Model {
 			final := o.Kind == Open && !o.Unknown
 			switch {
 			case final && o.Code == "in_doubt" && r.state != inDoubt && r.state != running, final && o.Code == "expired" && !r.over():
+				if broken == "" { // an earlier try has opened an attempt
+					return []any{after}
+				}
 				return nil
 			case mayBeNone && broken == "" && after != r:
 				return []any{r, after}

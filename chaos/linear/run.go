@@ -191,8 +191,9 @@ func (u *user) open(ctx context.Context, c *client.Client, key flight.Key) {
 		u.session = "" // its attempts, if it has any, must not stay open
 		u.note(Op{Key: key.String(), Kind: Open}, nil, err, start)
 		return
-	case a.Decision == wire.DecisionReplay:
+	case a.Decision == wire.DecisionReplay: // an earlier try may have opened an attempt, whose flight a person has resolved meanwhile
 		u.note(Op{Key: key.String(), Kind: Read, Stale: true}, a.Flight, nil, start)
+		u.record(Op{Client: fmt.Sprintf("%s/%d", u.name, u.client), Key: key.String(), Kind: Open, Code: wire.DecisionReplay, Start: start, End: now()})
 		return
 	}
 	opened := client.Flight{State: running, Generation: a.Generation, LastAttempt: &wire.Attempt{Attempt: a.Attempt}}
