@@ -385,6 +385,7 @@ func (c *callers) doubtLasts(doubt string) time.Duration {
 
 func resultOf(err error) string {
 	var unsettled *effect.Unsettled
+	var unrecorded *effect.Unrecorded
 	switch {
 	case errors.As(err, new(*effect.Suspended)):
 		return resultSuspended
@@ -392,7 +393,11 @@ func resultOf(err error) string {
 		return resultSucceeded
 	case errors.As(err, new(*effect.InDoubt)):
 		return resultInDoubt
-	case errors.As(err, new(*effect.Unrecorded)):
+	case errors.As(err, &unrecorded) && unrecorded.Result.Outcome == flight.OutcomeNotDone:
+		return resultUnavailable
+	case unrecorded != nil && unrecorded.Result.Outcome == flight.OutcomeUnknown:
+		return resultUnsettled
+	case unrecorded != nil:
 		return resultUnrecorded
 	case errors.As(err, new(*effect.Busy)), errors.As(err, new(*effect.Unavailable)), errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
 		return resultUnavailable

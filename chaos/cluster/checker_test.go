@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
@@ -101,4 +104,12 @@ func TestHistory_FirstFlightAfter(t *testing.T) {
 	require.Equal(t, 2*time.Second, after)
 	_, found = h.firstFlightAfter(at(0.5))
 	require.False(t, found, "the key was first called before")
+}
+
+// Only an effect that has happened counts as performed by the caller whose report is still on its way.
+func TestResultOf_Unrecorded(t *testing.T) {
+	for outcome, want := range map[flight.Outcome]string{flight.OutcomeSucceeded: resultUnrecorded, flight.OutcomeRefused: resultUnrecorded,
+		flight.OutcomeUnknown: resultUnsettled, flight.OutcomeNotDone: resultUnavailable} {
+		require.Equal(t, want, resultOf(&effect.Unrecorded{Result: effect.Result{Outcome: outcome}}), outcome)
+	}
 }
