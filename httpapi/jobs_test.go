@@ -93,19 +93,26 @@ func (stepInputs) Flights(*flight.Flight) (*saga.Definition, *saga.View, error) 
 func (stepInputs) View(*flight.Flight) (*saga.Definition, *saga.View, error)    { panic("not called") }
 func (si *stepInputs) StepInput(*flight.Flight) ([]byte, error)                 { return []byte("{}"), si.err }
 
+// submitStep starts a saga whose driver has submitted the step hotel, with a policy, and returns the key of the step.
+func submitStep(t *testing.T, d *testServer, p flight.Policy) flight.Key {
+	t.Helper()
+	trip := flight.MustKey("default/trip/1")
+	hotel, err := trip.Step("hotel")
+	require.NoError(t, err)
+	of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
+	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
+	d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
+	d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
+	open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
+	d.fake.Apply(t, &flight.Submit{Key: hotel, Queue: &flight.Queue{Action: "hotel.book"}, Submission: flight.Submission{Fingerprint: of.Fingerprint, Driver: open.Token, Policy: p}})
+	return hotel
+}
+
 // A step whose input cannot be made is not handed out: a worker would perform it without an input.
 func TestJobs_StepWithoutInput(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("there is no such field")} {
 		d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{failed} })
-		trip := flight.MustKey("default/trip/1")
-		hotel, err := trip.Step("hotel")
-		require.NoError(t, err)
-		of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
-		d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
-		d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
-		d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
-		open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
-		d.fake.Apply(t, &flight.Submit{Key: hotel, Queue: &flight.Queue{Action: "hotel.book"}, Submission: flight.Submission{Fingerprint: of.Fingerprint, Driver: open.Token}})
+		hotel := submitStep(t, d, flight.Policy{})
 		session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
 		answer := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":"n","actions":["hotel.book"],"slots":1,"wait_ms":0}`, session)))
 		require.Len(t, answer.Jobs, map[bool]int{true: 1, false: 0}[failed == nil])
@@ -120,16 +127,7 @@ func TestJobs_StepWithoutInput(t *testing.T) {
 func TestJobs_StepWithoutInputIsLookedUpInVain(t *testing.T) {
 	inputs := new(stepInputs)
 	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = inputs })
-	trip := flight.MustKey("default/trip/1")
-	hotel, err := trip.Step("hotel")
-	require.NoError(t, err)
-	of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
-	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
-	d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
-	d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
-	open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
-	d.fake.Apply(t, &flight.Submit{Key: hotel, Queue: &flight.Queue{Action: "hotel.book"}, Submission: flight.Submission{Fingerprint: of.Fingerprint, Driver: open.Token,
-		Policy: flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond, VerifyAttempts: 2}}})
+	hotel := submitStep(t, d, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond, VerifyAttempts: 2})
 	claim := func(nonce string) []wire.Job {
 		session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
 		return decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":%q,"actions":["hotel.book"],"slots":1,"wait_ms":0}`, session, nonce))).Jobs

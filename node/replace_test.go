@@ -243,8 +243,7 @@ func TestReplace_EtcdMembers(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 }
 
-// Of two voters only one is replaced at a time, also if both are asked for at once: the other one is refused until the first one's successor
-// votes.
+// If two replacements of voters are asked for at once, the second one is refused until the successor of the first one votes.
 func TestReplace_TwoAtOnce(t *testing.T) {
 	long(t)
 	t.Parallel()

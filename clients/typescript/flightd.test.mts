@@ -673,6 +673,7 @@ class Scripted extends Client {
     const verb = route.split(/[/:]/).at(-1) ?? "";
     const sentAt = { mono: performance.now(), wall: Date.now() };
     this.asked.push([verb, body as Body]);
+    assert.ok(this.bodies("sessions").length < 10, "sessions are made again and again");
     if (verb === "renew") this.renewed = route;
     if (verb === "version") return { json: { version: "1", deployment: "d", ledger_time: this.ledger0 }, sentAt };
     if (verb === "report") {
