@@ -31,23 +31,24 @@ export const verbsOf = (f) => Object.entries(verbs).filter(([, v]) => v.states.i
 export const verb = (name) => verbs[name];
 
 // decideAll makes one decision about each flight, six at a time, until it is stopped. A flight that has changed since it was listed is skipped.
-async function decideAll(flights, path, body, progress, stopped) {
-  const sum = { decided: 0, skipped: 0, problem: null };
-  const rest = [...flights];
+// decided are the ids of those about which it was made, also by an earlier try: it is not made about them again.
+async function decideAll(flights, path, body, decided, progress, stopped) {
+  const sum = { skipped: 0, problem: null };
+  const rest = flights.filter((f) => !decided.has(f.id));
   await Promise.all(Array.from({ length: 6 }, async () => {
     for (let f; !sum.problem && !stopped.current && (f = rest.shift());) {
       try {
         await post(`/v1/flights/${encodeURIComponent(f.id)}/${path}`, path === "resolve" || path === "approve" || path === "reject" ? body : { ...body, key: f.key }, f.version);
-        sum.decided++;
+        decided.add(f.id);
       } catch (problem) {
         if (flights.length > 1 && (problem.code === "precondition_failed" || problem.code === "not_found")) sum.skipped++;
         else sum.problem = problem;
       }
-      progress(sum.decided + sum.skipped);
+      progress(decided.size + sum.skipped);
     }
   }));
-  const left = flights.length - sum.decided - sum.skipped;
-  sum.text = `${plural(sum.decided, "flight")} decided${sum.skipped ? `, ${sum.skipped} skipped because they had changed` : ""}${left ? `, ${left} left` : ""}`;
+  const left = flights.length - decided.size - sum.skipped;
+  sum.text = `${plural(decided.size, "flight")} decided${sum.skipped ? `, ${sum.skipped} skipped because they had changed` : ""}${left ? `, ${left} left` : ""}`;
   return sum;
 }
 
@@ -70,7 +71,7 @@ export function Decide({ name, flights, choice: first, onClose }) {
   const [choice, setChoice] = useState(first || kept.choice || null);
   const [form, setForm] = useState({ reason: "", receipt: "", external: "", none: many, typed: "", ...kept.form, actor: session.actor });
   const [state, setState] = useState({ busy: false, done: 0, problem: null, text: "" });
-  const gone = useGone(), typed = useRef(null);
+  const gone = useGone(), typed = useRef(null), made = useRef({});
   typed.current = { about, choice, form };
   useEffect(() => () => {
     draft = session.who ? {} : typed.current;
@@ -94,8 +95,10 @@ export function Decide({ name, flights, choice: first, onClose }) {
       if (form.external.trim()) body.external_id = form.external.trim();
       if (form.receipt.trim()) Object.assign(body, { body_base64: base64(form.receipt), content_type: isJSON(form.receipt) ? "application/json" : "text/plain; charset=utf-8" });
     }
-    setState({ busy: true, done: 0, problem: null, text: "" });
-    const sum = await decideAll(flights, v.path, body, (done) => setState((s) => ({ ...s, done })), gone), { problem } = sum;
+    const decision = JSON.stringify(body);
+    if (made.current.decision !== decision) made.current = { decision, about: new Set() };
+    setState({ busy: true, done: made.current.about.size, problem: null, text: "" });
+    const sum = await decideAll(flights, v.path, body, made.current.about, (done) => setState((s) => ({ ...s, done })), gone), { problem } = sum;
     refreshAll();
     if (problem && !gone.current) return setState({ busy: false, done: 0, problem, text: many ? sum.text : "" });
     toast(many ? sum.text + (problem ? `: ${problem.message}` : "") : `${flights[0].key || flights[0].id}: ${problem ? problem.message : choice ? resultText(choice) : v.done}`, problem);
