@@ -90,13 +90,14 @@ func New(cfg Config) *Driver {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Driver{cfg: cfg, wake: make(chan struct{}, 1), driving: make(map[flight.ID]bool), failed: make(map[flight.ID]time.Time),
+	d := &Driver{cfg: cfg, wake: make(chan struct{}, 1), driving: make(map[flight.ID]bool), failed: make(map[flight.ID]time.Time),
 		defs: make(map[flight.DocumentID]definition)}
+	cfg.Jobs.OnSagaDue(d.signal) // here, because drivers are made one after the other: the Run of an earlier term could begin late
+	return d
 }
 
 // Run drives all sagas that are due, until ctx ends. The ledger must have applied the entries of earlier leaders.
 func (d *Driver) Run(ctx context.Context) {
-	d.cfg.Jobs.OnSagaDue(d.signal)
 	var drives sync.WaitGroup
 	defer drives.Wait()
 	slots := make(chan struct{}, maxDrives)

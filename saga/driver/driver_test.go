@@ -32,6 +32,21 @@ func (l *ledger) Flight(id flight.ID) (f *flight.Flight, err error) {
 
 func (l *ledger) Now() flight.Time { return 1 }
 
+// jobs counts the drivers that are woken for sagas that become due.
+type jobs struct {
+	driver.Jobs
+	woken int
+}
+
+func (j *jobs) OnSagaDue(func()) { j.woken++ }
+
+// A driver is woken from the moment it is made: Run may begin late, when a later term's driver has been made.
+func TestNew_IsWokenAtOnce(t *testing.T) {
+	j := &jobs{}
+	driver.New(driver.Config{Jobs: j})
+	require.Equal(t, 1, j.woken)
+}
+
 func newLedger(t testing.TB) (*ledger, *flight.Flight) {
 	t.Helper()
 	def := saga.Definition{Saga: "trip", Version: 1}
@@ -51,7 +66,7 @@ func newLedger(t testing.TB) (*ledger, *flight.Flight) {
 // A list of sagas, and a wait for one, read the flights of its steps, and no body of any.
 func TestFlights_ReadsNoBodies(t *testing.T) {
 	l, f := newLedger(t)
-	def, v, err := driver.New(driver.Config{Ledger: l}).Flights(f)
+	def, v, err := driver.New(driver.Config{Ledger: l, Jobs: &jobs{}}).Flights(f)
 	require.NoError(t, err)
 	require.Len(t, def.Steps, 32)
 	require.Len(t, v.Steps, 32)
@@ -61,7 +76,7 @@ func TestFlights_ReadsNoBodies(t *testing.T) {
 
 func BenchmarkFlights(b *testing.B) {
 	l, f := newLedger(b)
-	d := driver.New(driver.Config{Ledger: l})
+	d := driver.New(driver.Config{Ledger: l, Jobs: &jobs{}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := d.Flights(f); err != nil {
