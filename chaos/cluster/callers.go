@@ -194,7 +194,7 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 		}()
 		linear.Run(ctx, c.mixed[:3], c.readers(), c.cfg.Seed, o.Every, o.Lasts, func(op linear.Op) { c.say(&event{Op: &op}) })
 	case "sagas":
-		c.runSagas(o)
+		c.runSagas(o, stop)
 	case "saga ends":
 		c.readSagas()
 	case "lanes":

@@ -38,6 +38,16 @@ func (j *judge) judge() *report.Result {
 	for _, v := range linear.Check(j.Ops) {
 		found = append(found, Violation{ruleLinear, v.Key, v.String()})
 	}
+	underWay, last := 0, j.Healed
+	for _, end := range j.SagaEnds {
+		if end.Began.Before(j.Healed) && end.Over.After(j.Healed) {
+			underWay++
+			if end.Over.After(last) {
+				last = end.Over
+			}
+		}
+	}
+	j.t.Logf("%d sagas were under way when the last fault was healed; the last of them was over %.1fs later", underWay, last.Sub(j.Healed).Seconds())
 	inSagas, flagged := CheckSagas(sagaDefinitions(), j.Effects, j.SagaEnds, j.Healed)
 	found = append(found, inSagas...)
 	explained := j.explain(found)

@@ -18,8 +18,8 @@ import (
 // sagaSlots is how many sagas run at once.
 const sagaSlots = 64
 
-// runSagas defines the sagas, and runs as many as are asked for, until each is over.
-func (c *callers) runSagas(o *order) {
+// runSagas defines the sagas, and runs as many as are asked for, with pauses until stop is closed, until each is over.
+func (c *callers) runSagas(o *order, stop <-chan struct{}) {
 	defs := sagaDefinitions()
 	for _, d := range defs {
 		for c.mixed[0].DefineSaga(context.Background(), d.Saga, 1, d.JSON()) != nil {
@@ -30,10 +30,14 @@ func (c *callers) runSagas(o *order) {
 	var next atomic.Int64
 	for range sagaSlots {
 		slots.Go(func() {
-			for time.Sleep(rand.N(o.Every + 1)); ; time.Sleep(rand.N(2*o.Every + 1)) {
+			for pause := rand.N(o.Every + 1); ; pause = rand.N(2*o.Every + 1) {
 				i := int(next.Add(1)) - 1
 				if i >= o.Count {
 					return
+				}
+				select {
+				case <-time.After(pause):
+				case <-stop:
 				}
 				end := c.runSaga(defs[i%len(defs)], fmt.Sprintf("saga-%d-%d", c.cfg.Seed, i), i, o.Lasts)
 				c.mu.Lock()
