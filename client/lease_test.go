@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,18 +22,20 @@ import (
 
 // The end of trust forbids starts. A running effect may finish and report, under hold and resend.
 func TestTrust_EndForbidsStart(t *testing.T) {
-	g := newFixture(t)
-	g.fake.SetFaults(func(l *httpapitest.Faults) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
-	c := g.connect()
-	result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-		require.NoError(t, at.Sending())
-		<-at.LeaseLost()
-		require.ErrorIs(t, at.Sending(), effect.ErrLeaseLost)
-		require.NoError(t, ctx.Err(), "it is not bothered")
-		return effect.Answer{Body: []byte("late")}, nil
+	synctest.Test(t, func(t *testing.T) {
+		g := newBubbleFixture(t)
+		g.fake.SetFaults(func(l *httpapitest.Faults) { l.Trust, l.RenewEvery = 10*time.Second, time.Hour })
+		c := g.connect()
+		result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.NoError(t, at.Sending())
+			<-at.LeaseLost()
+			require.ErrorIs(t, at.Sending(), effect.ErrLeaseLost)
+			require.NoError(t, ctx.Err(), "it is not bothered")
+			return effect.Answer{Body: []byte("late")}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "late", string(result.Answer.Body))
 	})
-	require.NoError(t, err)
-	require.Equal(t, "late", string(result.Answer.Body))
 }
 
 // Under verify the look-up needs a bound: loss of the lease ends the attempt.

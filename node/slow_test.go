@@ -160,7 +160,9 @@ func TestSlowCallersDoNotStopOthers(t *testing.T) {
 			before := memory()
 			callers := &slowCallers{address: strings.TrimPrefix(url, "https://"), tls: a.trust()}
 			callers.tls.ServerName = "127.0.0.1"
-			running.Go(func() { callers.run(ctx, slow) })
+			slowCtx, stopSlow := context.WithCancel(ctx)
+			defer stopSlow()
+			running.Go(func() { callers.run(slowCtx, slow) })
 			await(t, "the slow callers are connected", func() bool { return callers.open.Load()+callers.closed.Load() >= int64(slow) })
 			grown := 0.0
 			for n := 0; n < 8 && (n < 2 || 2*slices.Max(beside) < slices.Max(alone)); n++ { // more often on a busy machine
@@ -169,11 +171,17 @@ func TestSlowCallersDoNotStopOthers(t *testing.T) {
 			}
 			t.Logf("flights per second alone %v, beside %d slow connections %v; %d open, %d closed; %.1f MiB more memory",
 				alone, slow, beside, callers.open.Load(), callers.closed.Load(), grown/(1<<20))
-			require.GreaterOrEqual(t, 2*slices.Max(beside), slices.Max(alone))
 			require.Less(t, grown, float64(256<<20), "for both ends of each connection")
 			if limit > slow {
 				require.Greater(t, callers.open.Load(), int64(slow/2), "they must still be connected")
 			}
+			if 2*slices.Max(beside) < slices.Max(alone) { // another process may have become busy since the rate alone was measured
+				stopSlow()
+				await(t, "the slow callers are gone", func() bool { return callers.open.Load() == 0 })
+				alone = []int64{inASecond(&done), inASecond(&done)}
+				t.Logf("flights per second alone afterwards: %v", alone)
+			}
+			require.GreaterOrEqual(t, 2*slices.Max(beside), slices.Max(alone))
 		})
 	}
 }

@@ -140,7 +140,7 @@ func TestExec_InputIsStoredAndFed(t *testing.T) {
 func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	s := startServer(t)
 	start := time.Now()
-	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
+	r := s.flightd(sh("slow", []string{"--timeout", "3s", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
 	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 	require.Equal(t, "begun\n", r.out, "%v", r)
 	require.Contains(t, r.err, "the command was ended: its time is over (--timeout)", "%v", r)
@@ -158,7 +158,7 @@ func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
 	for name, cut := range map[string]struct {
 		flags  []string
 		signal bool
-	}{"time-out": {flags: []string{"--timeout", "300ms"}}, "signal": {signal: true}} {
+	}{"time-out": {flags: []string{"--timeout", "3s"}}, "signal": {signal: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
@@ -202,7 +202,7 @@ func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 		{"--failure refused", 1, 1},
 		{"--not-done-exit 75", 75, 75},
 	} {
-		for cut, flags := range map[string][]string{"signal": nil, "timeout": {"--timeout", "1s"}} {
+		for cut, flags := range map[string][]string{"signal": nil, "timeout": {"--timeout", "3s"}} {
 			key, mark := fmt.Sprintf("%s-%d", cut, i), filepath.Join(t.TempDir(), "mark")
 			script := fmt.Sprintf("trap 'exit %d' TERM; echo charged > %s; while :; do sleep 0.05; done", row.code, mark)
 			line := s.begin(sh(key, append(flags, strings.Fields(row.flags)...), script)...)
@@ -226,7 +226,7 @@ func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 		r := line.wait()
 		require.Equal(t, "in_doubt", s.flight(key).State, "%v: %v", signal, r)
 	}
-	r := s.flightd(sh("resent", []string{"--timeout", "300ms", "--recovery", "resend"}, "trap 'exit 0' TERM; while :; do sleep 0.05; done")...)
+	r := s.flightd(sh("resent", []string{"--timeout", "3s", "--recovery", "resend"}, "trap 'exit 0' TERM; while :; do sleep 0.05; done")...)
 	require.Equal(t, "ready", s.flight("resent").State, "%v", r)
 	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 }
