@@ -105,7 +105,7 @@ func Inspect(dir string, since uint64) (_ *Inspection, err error) {
 		return in, nil
 	}
 	in.Images = []Image{im}
-	snaps := &snapshots{cfg: &cfg, cluster: id.Cluster, options: stateOpts, dir: cfg.FS.PathJoin(dir, snapshotDir), pinned: make(map[string]int)}
+	snaps := &snapshots{cfg: &cfg, cluster: id.Cluster, options: stateOpts, dir: cfg.FS.PathJoin(dir, snapshotDir), pinned: make(map[string]int), open: make(map[string]*openCheckpoint)}
 	list, err := snaps.List()
 	if err != nil || len(list) == 0 {
 		return in, err

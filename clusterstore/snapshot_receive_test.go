@@ -3,6 +3,7 @@ package clusterstore
 import (
 	"bytes"
 	"context"
+	"io"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,29 @@ func TestLateSnapshotIsRejected(t *testing.T) {
 		require.Equal(t, rowsBefore, dump(t, s))
 		openAndReport(t, lead, 100)
 		c.requireSame()
+	})
+}
+
+// A snapshot is read by several at once: a backup does not keep a node that joins waiting.
+func TestSnapshot_SeveralReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := restoredFollower(t)
+		snaps := c.leader().snaps
+		list, err := snaps.List()
+		require.NoError(t, err)
+		var contents [2]bytes.Buffer
+		var streams [2]io.ReadCloser
+		for i := range streams {
+			_, streams[i], err = snaps.Open(list[0].ID)
+			require.NoError(t, err)
+		}
+		for i, rows := range streams {
+			_, err = contents[i].ReadFrom(rows)
+			require.NoError(t, err)
+			require.NoError(t, rows.Close())
+		}
+		require.Equal(t, contents[0].Bytes(), contents[1].Bytes())
+		require.Empty(t, snaps.open)
 	})
 }
 

@@ -76,10 +76,13 @@ type snapshots struct {
 	serial  int
 	pinned  map[string]int // number of readers by snapshot; a pinned one is removed after the next snapshot
 	readErr error          // why a snapshot could not be read; raft does not pass this error on
+
+	openMu sync.Mutex // guards open; not held together with mu
+	open   map[string]*openCheckpoint
 }
 
 func openSnapshots(cfg *Config, cluster string, options func() *pebble.Options) (*snapshots, error) {
-	s := &snapshots{cfg: cfg, cluster: cluster, options: options, dir: cfg.FS.PathJoin(cfg.Dir, snapshotDir), pinned: make(map[string]int)}
+	s := &snapshots{cfg: cfg, cluster: cluster, options: options, dir: cfg.FS.PathJoin(cfg.Dir, snapshotDir), pinned: make(map[string]int), open: make(map[string]*openCheckpoint)}
 	if err := makeDir(cfg.FS, s.dir); err != nil {
 		return nil, err
 	}

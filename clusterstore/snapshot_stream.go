@@ -13,23 +13,58 @@ import (
 //
 // Close waits for the goroutine that writes the stream.
 func (s *snapshots) streamCheckpoint(name string) (io.ReadCloser, int64, error) {
-	o := s.options()
-	o.ReadOnly = true
-	db, err := pebble.Open(s.path(name, checkpointDir), o)
+	db, err := s.openDatabase(name)
 	if err != nil {
-		return nil, 0, storageError("open snapshot "+name, err)
+		return nil, 0, err
 	}
 	var size byteCounter
 	if err := s.writeRows(&size, db); err != nil {
-		return nil, 0, errors.Join(err, db.Close())
+		return nil, 0, errors.Join(err, s.closeDatabase(name))
 	}
 	r, w := io.Pipe()
-	stream := &checkpointStream{PipeReader: r, snaps: s, name: name, db: db, writerDone: make(chan struct{})}
+	stream := &checkpointStream{PipeReader: r, snaps: s, name: name, writerDone: make(chan struct{})}
 	go func() {
 		defer close(stream.writerDone)
 		w.CloseWithError(s.writeRows(w, db)) // nil becomes io.EOF
 	}()
 	return stream, int64(size), nil
+}
+
+// openCheckpoint is the database of a checkpoint, which a process can open only once, and how many streams read it.
+type openCheckpoint struct {
+	db      *pebble.DB
+	streams int
+}
+
+// openDatabase returns the database of a checkpoint, which several streams may read: a backup, and those for nodes that join.
+func (s *snapshots) openDatabase(name string) (*pebble.DB, error) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	c := s.open[name]
+	if c == nil {
+		o := s.options()
+		o.ReadOnly = true
+		db, err := pebble.Open(s.path(name, checkpointDir), o)
+		if err != nil {
+			return nil, storageError("open snapshot "+name, err)
+		}
+		c = &openCheckpoint{db: db}
+		s.open[name] = c
+	}
+	c.streams++
+	return c.db, nil
+}
+
+// closeDatabase ends one use of the database of a checkpoint.
+func (s *snapshots) closeDatabase(name string) error {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	c := s.open[name]
+	if c.streams--; c.streams > 0 {
+		return nil
+	}
+	delete(s.open, name)
+	return c.db.Close()
 }
 
 // writeRows writes all rows of a database as a stream.
@@ -71,7 +106,6 @@ type checkpointStream struct {
 	*io.PipeReader
 	snaps      *snapshots
 	name       string
-	db         *pebble.DB
 	writerDone chan struct{}
 }
 
@@ -79,7 +113,7 @@ type checkpointStream struct {
 func (c *checkpointStream) Close() error {
 	err := c.PipeReader.Close()
 	<-c.writerDone
-	err = errors.Join(err, c.db.Close())
+	err = errors.Join(err, c.snaps.closeDatabase(c.name))
 	c.snaps.unpin(c.name)
 	return err
 }
