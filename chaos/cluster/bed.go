@@ -196,7 +196,7 @@ func (b *bed) others(name string) []string {
 	return slices.DeleteFunc(slices.Clone(b.names), func(other string) bool { return other == name })
 }
 
-// whole waits until every node takes part: each node describes all of them as present, and not behind.
+// whole waits until every node takes part: each node describes all of them as present, as voters unless a disk is damaged, and not behind.
 func (b *bed) whole(within time.Duration) (took time.Duration) {
 	began := time.Now()
 	b.eventually("all nodes take part", within, func() error {
@@ -207,7 +207,7 @@ func (b *bed) whole(within time.Duration) (took time.Duration) {
 				return err
 			}
 			for _, n := range state.Nodes {
-				if n.Role == wire.RoleUnreachable || n.Behind > 200 || !n.EtcdOK || len(state.Nodes) != len(b.names) {
+				if n.Role == wire.RoleUnreachable || n.Problem != "" && !n.DiskDamaged || n.Behind > 200 || !n.EtcdOK || len(state.Nodes) != len(b.names) {
 					return fmt.Errorf("node %s says: %+v", name, state)
 				}
 			}
