@@ -158,12 +158,12 @@ func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (r
 func (o *opening) grantedAnswer(d runner.Decision, a *OpenAnswer) runner.Answer {
 	o.client.sessions.adopt(a, o)
 	o.number, o.token, o.verification = a.Attempt, a.FencingToken, a.Verification
-	out := runner.Answer{Decision: d, Attempt: o, Policy: o.call.Submission.Policy, SentAt: o.firstSent}
-	if a.PolicyDiffers && a.Policy != nil { // the first caller's policy applies
+	if a.PolicyDiffers && a.Policy != nil {
 		if p, bad := a.Policy.Flight(); bad == nil {
-			out.Policy = p
+			o.policy = p
 		}
 	}
+	out := runner.Answer{Decision: d, Attempt: o, Policy: o.policy, SentAt: o.firstSent}
 	if a.ResendMS != nil {
 		out.ResendUntil = a.sentAt.Add(time.Duration(*a.ResendMS) * time.Millisecond)
 	}
@@ -221,7 +221,7 @@ func (o *opening) sessionID() string {
 // nonceWindow bounds how long opens are repeated under one nonce. Half of the time in which the effect may start is left
 // for the attempt itself.
 func (o *opening) nonceWindow() time.Duration {
-	if timeout := o.call.Submission.Policy.AttemptTimeout; timeout > 0 {
+	if timeout := o.policy.AttemptTimeout; timeout > 0 {
 		return min(timeout/2, maxNonceWait)
 	}
 	return maxNonceWait
@@ -257,6 +257,7 @@ func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop
 // Verify implements runner.Attempt. The finding is sent under a new nonce, and answered like an open.
 func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.Answer) (runner.Answer, error) {
 	next := newOpening(o.client, o.call, o.waitUntil)
+	next.policy, next.job = o.policy, o.job // the answer to a finding does not name the policy
 	if !o.session.oneShot {
 		o.session.track(next) // without it the server makes a session for one open
 	}
@@ -273,7 +274,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	}
 	next.mayHaveArrived = answer.mayHaveArrived
 	if errors.As(err, new(*effect.Busy)) && !next.waitIsOver() {
-		next.mayHaveArrived = true
+		next.mayHaveArrived, next.policy = true, o.call.Submission.Policy
 		answer, err = next.openUntilAnswered(ctx)
 	}
 	return next.handleAnswer(ctx, &answer, err)

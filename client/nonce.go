@@ -36,7 +36,8 @@ type opening struct {
 	firstSent      clock.Instant // when the first open was sent: that one may have opened the attempt
 	mayHaveArrived bool          // an open may have arrived whose answer is not known, or says that it was proposed
 	call           *effect.Call
-	waitUntil      time.Time // end of the wait for other callers; zero: none
+	policy         flight.Policy // in force, as far as an answer has told: that of the flight's first caller
+	waitUntil      time.Time     // end of the wait for other callers; zero: none
 
 	suspended           atomic.Pointer[Flight] // the answer to its suspend
 	token, verification string                 // fencing token of its attempt, or token of its verification
@@ -55,7 +56,7 @@ type opening struct {
 
 // newOpening makes a nonce for a call that waits for other callers until the given time; zero: without end.
 func newOpening(c *Client, call *effect.Call, until time.Time) *opening {
-	o := &opening{client: c, key: call.Key, call: call, waitUntil: until, nonce: newNonce(), phase: phaseAwaited}
+	o := &opening{client: c, key: call.Key, call: call, policy: call.Submission.Policy, waitUntil: until, nonce: newNonce(), phase: phaseAwaited}
 	validity := c.ledgerClock.validity(time.Duration(o.waitMS()) * time.Millisecond)
 	o.notAfter, o.expiresAt = c.ledgerClock.notAfter(validity), clock.Now().Add(validity)
 	return o

@@ -247,26 +247,33 @@ func (s *session) closeAtServer(ctx context.Context) {
 	if err := s.client.CloseSession(ctx, s.id); CodeOf(err) != wire.SessionInUse {
 		return // after an error it ends by its time to live
 	}
+	var abandons sync.WaitGroup
+	slots := make(chan struct{}, 16)
 	for _, o := range append(s.takeLeft(), s.openedByLostClaims(ctx)...) {
-		o.tryAbandon(ctx)
+		slots <- struct{}{}
+		abandons.Go(func() {
+			o.tryAbandon(ctx)
+			<-slots
+		})
 	}
+	abandons.Wait()
 	_ = s.client.CloseSession(ctx, s.id)
 }
 
 // openedByLostClaims asks the server for what claims without an answer have opened.
 func (s *session) openedByLostClaims(ctx context.Context) (opened []*opening) {
-	a, err := s.client.renew(ctx, s.id, RenewRequest{OpenDigest: s.digest()}, closeSessionTimeout, 1)
+	listed, _, err := s.askRenewal(ctx, closeSessionTimeout)
 	if err != nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range a.Open {
-		key, err := flight.ParseStoredKey(a.Open[i].Key)
-		if err != nil || s.nonces[a.Open[i].Nonce] != nil {
+	for i := range listed {
+		key, err := flight.ParseStoredKey(listed[i].Key)
+		if err != nil || s.nonces[listed[i].Nonce] != nil {
 			continue
 		}
-		if o := s.openingOfClaim(key, a.Open[i].Nonce); o != nil && o.phase == phaseGivenUp {
+		if o := s.openingOfClaim(key, listed[i].Nonce); o != nil && o.phase == phaseGivenUp {
 			opened = append(opened, o)
 		}
 	}
@@ -288,16 +295,27 @@ func (s *session) renew() bool {
 
 // renewOnce renews the session and handles the attempts that the server lists as open.
 func (s *session) renewOnce() bool {
-	ask, open, asked := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil), clock.Now()
+	open, asked, err := s.askRenewal(s.client.runner.BaseContext, max(s.renewEvery/2, time.Second))
+	if errors.As(err, new(*effect.LeaseLost)) {
+		s.markLost()
+		s.stopRenewing()
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	s.handleListing(open, asked)
+	return true
+}
+
+// askRenewal renews the session at the server, and returns the attempts that are listed as open, of all pages, and when it asked.
+func (s *session) askRenewal(ctx context.Context, timeout time.Duration) (open []wire.OpenAttempt, asked clock.Instant, err error) {
+	ask := RenewRequest{OpenDigest: s.digest()}
+	asked = clock.Now()
 	for more := true; more; {
-		a, err := s.client.renew(s.client.runner.BaseContext, s.id, ask, max(s.renewEvery/2, time.Second), 1)
-		if errors.As(err, new(*effect.LeaseLost)) {
-			s.markLost()
-			s.stopRenewing()
-			return true
-		}
+		a, err := s.client.renew(ctx, s.id, ask, timeout, 1)
 		if err != nil {
-			return false
+			return nil, asked, err
 		}
 		s.trust.extend(a.sentAt, a.TrustMS)
 		for _, id := range a.CancelRequested {
@@ -308,8 +326,7 @@ func (s *session) renewOnce() bool {
 			ask.After = open[len(open)-1].FlightID
 		}
 	}
-	s.handleListing(open, asked)
-	return true
+	return open, asked, nil
 }
 
 // digest returns wire.OpenDigest of the attempts that this process holds or has reported to the spool.

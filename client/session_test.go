@@ -19,6 +19,7 @@ import (
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
 )
 
 // Close begins while the answer to an open is on its way: nothing is started any more, and the attempt is abandoned.
@@ -245,4 +246,38 @@ func TestReplaceReport(t *testing.T) {
 		require.Empty(t, c.SessionsInUse())
 		require.NoError(t, c.Close(t.Context()))
 	}
+}
+
+// A worker's Run ends although a handler ignores the end of its context.
+func TestWorker_HandlerHangs_RunEnds(t *testing.T) {
+	fake := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(fake.Config()))
+	t.Cleanup(server.Close)
+	c, err := Connect(t.Context(), server.URL, WithSpool(t.TempDir()), func(o *options) { o.times.hungAfter = time.Millisecond })
+	require.NoError(t, err)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	w := c.Worker(Drain(time.Millisecond))
+	Work(w, "charge", func(context.Context, Attempt, int) (int, error) {
+		close(begun)
+		<-finish
+		return 1, nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	_, err = c.Submit(t.Context(), Key("charge", "order-42"), 1)
+	require.NoError(t, err)
+	<-begun
+	stop()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, runner.ErrHung)
+	case <-time.After(20 * time.Second):
+		t.Error("Run does not end")
+	}
+	close(finish)
+	require.Eventually(t, func() bool {
+		return fake.Flight(flight.MustKey("default/charge/order-42")).State == flight.StateSucceeded
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, c.Close(t.Context()))
 }

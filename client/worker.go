@@ -181,7 +181,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer context.AfterFunc(c.runner.BaseContext, done)() // Client.Close waits no longer
 	late := run.Close(stop)
 	run.CancelBase()
-	jobs.Wait()
+	if !errors.Is(late, runner.ErrHung) { // else a handler ignores the end of its context, and its session ends by its time to live
+		jobs.Wait()
+	}
 	return late
 }
 
@@ -260,8 +262,7 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 	case err == nil:
 		return jobs, nil
 	case errors.As(err, new(*effect.LeaseLost)):
-		s.markLost()
-		s.stopRenewing()
+		s.markLost() // it is renewed for the jobs that run under it
 	case problemOf(err) == nil, ctx.Err() != nil: // perhaps jobs were handed out whose answer was lost: ask once more, without a wait
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTryTimeout)
 		defer cancel()
@@ -312,7 +313,7 @@ func newHandedJob(s *session, claim *sentClaim, j *wire.Job, sent clock.Instant,
 		return nil
 	}
 	call := &effect.Call{Key: key, Submission: flight.Submission{Policy: policy}, Callback: j.CallbackURL != ""}
-	o := &opening{client: c, key: key, call: call, nonce: j.Nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, phase: phaseAwaited, job: true}
+	o := &opening{client: c, key: key, call: call, policy: policy, nonce: j.Nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, phase: phaseAwaited, job: true}
 	answer := OpenAnswer{OpenAnswer: j.OpenAnswer, SentAt: sent.Time, sentAt: sent}
 	call.Submission.Input = o.input(&answer)
 	o.firstSent = sent.Add(time.Duration(servedMS-j.AgeMS) * time.Millisecond) // or earlier: the attempt's time-out runs from then

@@ -18,6 +18,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/remote"
 )
 
 // work runs a worker of the action charge until the test ends, or stop is called.
@@ -289,20 +290,93 @@ func TestApproval_WaitGoesOn(t *testing.T) {
 func TestWorker_LostClaim_GivenBackAtTheEnd(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect(client.WithRetryTimeout(50 * time.Millisecond))
-	key := g.submit(c, "1")
+	var keys []flight.Key
+	for i := range remote.MaxListed + 10 { // more than a renewal lists
+		keys = append(keys, g.submit(c, fmt.Sprint(i)))
+	}
 	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, ":claim") {
 			return cutAfter
 		}
 		return none
 	})
-	stop := g.work(c, func(context.Context, client.Attempt, int) (int, error) { return 0, nil })
-	g.waitForFlight(key, func(f *flight.Flight) bool { return f.OpenAttempt() != nil })
+	stop := g.work(c, func(context.Context, client.Attempt, int) (int, error) { return 0, nil }, client.Concurrency(len(keys)))
+	for _, key := range keys {
+		g.waitForFlight(key, func(f *flight.Flight) bool { return f.OpenAttempt() != nil })
+	}
 	stop()
 	require.NoError(t, c.Close(t.Context()))
-	f := g.flight(key)
-	require.Nil(t, f.OpenAttempt())
-	require.False(t, f.Tainted(), "nobody began it")
+	for _, key := range keys {
+		f := g.flight(key)
+		require.Nil(t, f.OpenAttempt())
+		require.False(t, f.Tainted(), "nobody began it")
+	}
+}
+
+// A claim is rejected because trust in the session has ended at the node, and the session lives: it is renewed for the jobs that run.
+func TestWorker_ClaimRejected_SessionIsRenewed(t *testing.T) {
+	g := newFixture(t)
+	var lose atomic.Bool
+	var session atomic.Pointer[flight.SessionID]
+	var renewed atomic.Int32
+	lost, finish := make(chan struct{}), make(chan struct{})
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
+		l.RenewEvery = 5 * time.Millisecond
+		l.OnRenewed = func(id flight.SessionID, _ remote.RenewRequest) {
+			if first := session.Load(); first != nil && *first == id {
+				renewed.Add(1)
+			}
+		}
+		l.Before = func(_ context.Context, method string) error {
+			if method == "Claim" && lose.CompareAndSwap(true, false) {
+				close(lost)
+				return &effect.LeaseLost{}
+			}
+			return nil
+		}
+	})
+	c := g.connect()
+	g.work(c, func(_ context.Context, at client.Attempt, _ int) (int, error) {
+		if at.Key().BusinessID() == "2" {
+			return 1, nil
+		}
+		assert.NoError(t, at.Sending())
+		lose.Store(true)
+		<-finish
+		return 1, nil
+	})
+	first := g.submit(c, "1")
+	session.Store(&g.waitForFlight(first, func(f *flight.Flight) bool { return f.OpenAttempt() != nil }).OpenAttempt().Session.ID)
+	g.submit(c, "2") // the claim that waits is answered, and the next one is rejected
+	<-lost
+	before := renewed.Load()
+	require.Eventually(t, func() bool { return renewed.Load() > before+3 }, 10*time.Second, time.Millisecond)
+	close(finish)
+	g.waitForFlight(first, func(f *flight.Flight) bool { return f.State == flight.StateSucceeded })
+	require.False(t, g.flight(first).Tainted())
+}
+
+// The pause that a provider asks for counts also after a look-up.
+func TestWorker_PauseAfterALookUp(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	w := c.Worker()
+	look := client.Verify(func(context.Context, client.Attempt) (*int, error) { return nil, nil }, time.Millisecond)
+	var effects atomic.Int32
+	client.Work(w, "charge", func(_ context.Context, at client.Attempt, _ int) (int, error) {
+		assert.NoError(t, at.Sending())
+		if effects.Add(1) == 1 {
+			return 0, errors.New("the answer was lost")
+		}
+		return 0, effect.RetryAfter(client.NotDone(errors.New("too many")), time.Hour)
+	}, look)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	key := g.submit(c, "1", look)
+	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State == flight.StateScheduled })
+	require.Greater(t, f.NotBefore, flight.Time(time.Now().Add(50*time.Minute).UnixMilli()))
 }
 
 func TestWorker_RunsAgain(t *testing.T) {

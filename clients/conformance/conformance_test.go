@@ -34,6 +34,7 @@ func scenarios() []scenario {
 		{"resend-window-over", resendWindowOver}, {"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-unknown-outcome", verifyOwnUnknownOutcome}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
 		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"slow-lookup", slowLookup},
+		{"policy-after-lookup", policyAfterLookUp}, {"lookup-finds-nothing-out-at-first", lookUpFindsNothingOutAtFirst}, {"proceeds-always-too-late", proceedsAlwaysTooLate},
 		{"caller-without-lookup-abandons", callerWithoutLookupAbandons},
 		{"without-access", withoutAccess}, {"token-replaced", tokenReplaced},
 	}...)

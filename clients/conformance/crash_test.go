@@ -480,6 +480,48 @@ func verifyDeadHolderDidNot(t *trial) {
 	t.requireOneEffect(2)
 }
 
+// policyAfterLookUp: a caller whose own policy has no time-out is bound by that of the flight's first caller, also after it was asked to
+// verify: when that time is over, another caller may act.
+func policyAfterLookUp(t *trial) {
+	t.provider.block("/before")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	d.begin(t.call(t.withLookup, t.pausedBefore, attemptTimeout(3000)))
+	t.provider.waitArrived(t, "/before")
+	d.signal(syscall.SIGKILL)
+	other := t.driver().begin(t.call(t.withLookup, t.pausedBefore, attemptTimeout(0), waitMS(10_000)))
+	eventually(t, "the next caller has looked it up and goes on", waitTimeout, func() bool { return t.provider.requestCount("/before") == 2 })
+	<-time.After(3500 * time.Millisecond)
+	t.provider.unblock("/before")
+	require.NotEmpty(t, other.waitOne().Error)
+	require.Empty(t, t.providerRequests())
+}
+
+func attemptTimeout(ms int) func(*call) { return func(c *call) { c.AttemptTimeoutMS = ms } }
+
+// lookUpFindsNothingOutAtFirst: the look-up is repeated until the provider answers it.
+func lookUpFindsNothingOutAtFirst(t *trial) {
+	t.provider.configure(func(p *provider) { p.dropConnection, p.lookUpsFail = true, 2 })
+	a := t.driver().do(t.call(t.withLookup))
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "ch_1", t.value(a).ID)
+	require.Equal(t, 3, t.provider.requestCount("/look"))
+	require.Len(t, t.providerRequests(), 1)
+}
+
+// proceedsAlwaysTooLate: when each answer comes after the time-out of its attempt, the call ends with an error, however long it may wait.
+func proceedsAlwaysTooLate(t *trial) {
+	t.proxy.setFaults(func(path string) fault {
+		if strings.HasSuffix(path, ":open") {
+			return fault{delay: 200 * time.Millisecond}
+		}
+		return fault{}
+	})
+	a := t.driver().do(t.call(attemptTimeout(50), waitMS(600_000)))
+	require.Contains(t, []string{"not_done", "lease_lost"}, a.Error, a.Detail)
+	require.Len(t, t.proxy.requests(":open"), 6)
+	require.Empty(t, t.providerRequests())
+}
+
 // slowLookup: a look-up may take longer than the session's TTL. The session is renewed, and no other caller verifies.
 func slowLookup(t *trial) {
 	t.provider.configure(func(p *provider) { p.dropConnection = true })

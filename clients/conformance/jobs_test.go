@@ -5,6 +5,7 @@ package conformance
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 func jobScenarios() (all []scenario) {
 	for name, run := range map[string]func(*trial){"job-submitted-three-times": jobSubmittedThreeTimes, "job-of-a-killed-worker-hold": jobOfAKilledWorkerHold,
 		"job-of-a-killed-worker-resend": jobOfAKilledWorkerResend, "job-not-done-is-handed-out-again": jobNotDone, "claim-answer-lost": claimAnswerLost,
-		"worker-drains": workerDrains} {
+		"claims-without-room": claimsWithoutRoom, "worker-drains": workerDrains} {
 		all = append(all, scenario{name, func(t *trial) {
 			if t.language.name == "go" {
 				t.Skip("client/worker_test.go")
@@ -114,6 +115,20 @@ func claimAnswerLost(t *trial) {
 	require.GreaterOrEqual(t, len(t.proxy.requests(":claim")), 2)
 	require.False(t, t.requireOneEffect(1).Tainted)
 	require.Len(t, t.providerRequests(), 1)
+}
+
+// claimsWithoutRoom: a server without room for waits answers each claim at once. The worker pauses between its claims, and gets the job that
+// comes.
+func claimsWithoutRoom(t *trial) {
+	t.proxy.setFaults(func(path string) fault { return fault{noWait: strings.HasSuffix(path, ":claim")} })
+	t.worker()
+	claims := func() int { return len(t.proxy.requests(":claim")) }
+	eventually(t, "it claims", waitTimeout, func() bool { return claims() > 0 })
+	<-time.After(2 * time.Second)
+	require.LessOrEqual(t, claims(), 12)
+	a := t.submitter().do(t.call(submit(1)))
+	require.Empty(t, a.Error, a.Detail)
+	t.requireOneEffect(1)
 }
 
 // workerDrains: after SIGTERM a worker claims nothing more, and its running job ends and is reported. A job that was handed out

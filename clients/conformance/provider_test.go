@@ -29,6 +29,7 @@ type provider struct {
 	honour         bool  // one Idempotency-Key, one charge
 	status         []int // statuses of the next answers; 2xx, 303 and 500 charge, all others do not
 	dropConnection bool  // charge at the next request, and close the connection without an answer
+	lookUpsFail    int   // so many look-ups are answered by what nobody can read
 	arrivals       map[string]int
 	gates          map[string]chan struct{} // of blocked paths; closed by unblock
 }
@@ -114,6 +115,11 @@ func (p *provider) execute(c providerRequest) (status int, made any, hangUp bool
 func (p *provider) lookup(w http.ResponseWriter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.lookUpsFail > 0 {
+		p.lookUpsFail--
+		_, _ = w.Write([]byte("<html>"))
+		return
+	}
 	found := struct {
 		Happened bool    `json:"happened"`
 		Value    *charge `json:"value,omitempty"`

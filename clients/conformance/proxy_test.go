@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type fault struct {
 	repeatAfter  time.Duration // the request is repeated after this time, and that answer is discarded
 	extraRepeats int           // with repeatAfter: the number of further repeats
 	drip         bool          // the answer is written byte by byte, without its last byte
+	noWait       bool          // the server is asked for an answer at once
 	exchange     bool          // the answer is exchanged with the answer to another request, if one arrives soon
 }
 
@@ -63,6 +65,9 @@ type proxy struct {
 	fault        func(path string) fault
 	rewrite      func(answer http.Header) // nil: headers of answers, and the index in requests, are passed on as they are
 }
+
+// waitField is how long a request may wait at the server.
+var waitField = regexp.MustCompile(`"wait_ms": ?[0-9]+`)
 
 // request is a request that the proxy has received.
 type request struct {
@@ -123,6 +128,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.cut || target == "" {
 		panic(http.ErrAbortHandler)
+	}
+	if f.noWait {
+		body = waitField.ReplaceAll(body, []byte(`"wait_ms":0`))
 	}
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {

@@ -110,6 +110,7 @@ _FIRST_REPORT_TIMEOUT = 2.0  # seconds until a report that is not answered is sp
 _SPOOL_TRIES = 5  # times that a report is written again after an interrupt (Ctrl-C) of the write
 _REPORT_TRY_TIMEOUT = 15.0  # seconds for one later try of a report, so that the next server is tried soon
 _MAX_NONCE_WAIT = 15.0  # seconds that an open waits for other callers under one nonce
+_MAX_FAILED_OPENS = 6  # of a call in a row
 _MIN_OPEN_MARGIN_MS = 2_000  # of ledger time, after the wait of an open, until it can no longer open anything
 _MAX_OPEN_MARGIN_MS = 30_000  # the same, after answers open_expired
 _ABANDON_WAIT = 2.0  # seconds to wait for the first try of an abandon before the key is opened again
@@ -121,6 +122,7 @@ _IDLE_SESSION_TIMEOUT = 60.0  # seconds until a session that nothing needs is cl
 _REPORT_HOLD = 600.0  # seconds for which a session is renewed for a report on disk, so that no other caller acts
 _CLOSE_TIMEOUT = 2.0  # seconds for the request that closes a session
 _CLAIM_WAIT = 15.0  # seconds that a claim waits for jobs at the server
+_MIN_CLAIM_PAUSE = 0.1  # seconds after a claim that failed, or was answered without jobs at once
 _MAX_SLOTS = 1000  # jobs that one claim may ask for
 _MAX_BATCH_LINES, _MAX_BATCH_BYTES = 1000, 1 << 20  # of a request of submit_all
 _MAX_INVALID_INPUTS = 3  # in a row, until a worker claims no more jobs of the action
@@ -1214,7 +1216,8 @@ class Flight:
             wait, asked = self._wait_ms(self._waited()) / 1000, time.monotonic()
             try:
                 answer, sent_at = self._send_open("/v1/flights:open", self._request)
-                if answer["decision"] == "verify":
+                self._policy = self._request  # unless this answer names that of the flight's first caller
+                while answer["decision"] == "verify":
                     answer, sent_at = self._verify(answer, sent_at)
                 if answer["decision"] == "replay":
                     return answer
@@ -1232,7 +1235,7 @@ class Flight:
                 failures = 0 if isinstance(e, Busy) else failures + 1
                 # The estimate of ledger time was wrong; the answer has corrected it.
                 expired = e.code == "open_expired" and failures <= 3
-                if not expired and (isinstance(e, Unavailable) or self._wait_is_over()):
+                if not expired and (isinstance(e, Unavailable) or self._wait_is_over() or failures >= _MAX_FAILED_OPENS):
                     raise
                 if not isinstance(e, Busy) or self._waited() >= self._nonce_window():
                     self._abandon_unused(_ABANDON_WAIT)
@@ -1248,7 +1251,7 @@ class Flight:
         answer, sent_at = job
         if self._nonce.state != "awaited":
             raise Unsettled(f"{self.key}: the attempt has ended, and the job is handed out again")
-        if answer["decision"] == "verify":
+        while answer["decision"] == "verify":
             answer, sent_at = self._verify(answer, sent_at)
         if answer["decision"] == "proceed":
             self._accept_attempt(answer, sent_at)
@@ -2978,7 +2981,7 @@ class _Worker:
             raise self._refused
 
     def _claim_loop(self) -> None:
-        pause = 0.1
+        pause = _MIN_CLAIM_PAUSE
         while not self._stop.is_set():
             self._freed.clear()
             slots = min(self._concurrency - len(self._running), _MAX_SLOTS)
@@ -2992,8 +2995,13 @@ class _Worker:
                 if self._refused is not None:
                     self._stop.set()
                     return
+                asked = time.monotonic()
                 jobs = self._ask_for_jobs(slots)
-                pause = 0.1
+                if jobs or time.monotonic() - asked > _CLAIM_WAIT / 2:
+                    pause = _MIN_CLAIM_PAUSE
+                else:  # a server without room for a wait has answered at once
+                    self._stop.wait(pause * random.uniform(0.5, 1.5))
+                    pause = min(2 * pause, 1.0)
             except Exception as e:
                 if not self._stop.is_set():
                     _log.warning("flightd: no jobs could be claimed; trying again: %s", e)
@@ -3028,8 +3036,9 @@ class _Worker:
         request = {"session": session.id, "nonce": claim.text, "not_after": claim.not_after, "actions": actions,
                    "slots": slots, "wait_ms": wait, "owner": client._owner()}
         self._claim = claim
-        if self._stop.is_set():  # run() may have ended an older claim
+        if self._stop.is_set():  # run() may have ended an older claim, and then left the session open for this one
             session.end_claim(claim, [])
+            session.close()
             return []
         try:
             answer, sent_at = client._ask("POST", "/v1/flights:claim", request, must_contain="jobs", nonce=claim.text,

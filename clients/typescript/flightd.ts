@@ -68,6 +68,7 @@ const FIRST_REPORT_TIMEOUT_MS = 2_000; // until a report that is not answered is
 const LOOK_UP_TIMEOUT_MS = 30_000; // for a look-up if the flight has no time-out
 const LOOK_UP_GRACE_MS = 15_000; // after the end of that time, until a hanging look-up counts as without a finding
 const MAX_NONCE_WAIT_MS = 15_000; // that an open waits for other callers under one nonce
+const MAX_FAILED_OPENS = 6; // of a call in a row
 const MIN_OPEN_MARGIN_MS = 2_000; // of ledger time, after the wait of an open, until it can no longer open anything
 const MAX_OPEN_MARGIN_MS = 30_000; // the same, after answers open_expired
 const ABANDON_WAIT_MS = 2000; // for the first try of an abandon; a new open would otherwise meet this caller's own doubt
@@ -79,6 +80,7 @@ const IDLE_SESSION_TIMEOUT_MS = 60_000; // until a session that nothing needs is
 const REPORT_HOLD_MS = 600_000; // for which a session is renewed for a report on disk, so that no other caller acts
 const CLOSE_TIMEOUT_MS = 2_000; // for the request that closes a session
 const CLAIM_WAIT_MS = 15_000; // that a claim waits for jobs at the server
+const MIN_CLAIM_PAUSE_MS = 100; // after a claim that failed, or was answered without jobs at once
 const MAX_SLOTS = 1000; // jobs that one claim may ask for
 const MAX_BATCH_LINES = 1000; // of a request of submitAll
 const MAX_BATCH_BYTES = 1 << 20;
@@ -1169,6 +1171,7 @@ class Call<T, I> {
   job: Answer | undefined; // the answer of a claim that has handed it out
   private readonly nonces: Nonce[] = [];
   private readonly request: Json;
+  private policy: Json; // in force, as far as an answer has told: that of the flight's first caller
   private readonly options: OnceOptions<I>;
   private readonly until: number;
   readonly id: string; // of the flight
@@ -1180,20 +1183,16 @@ class Call<T, I> {
     this.key = key;
     this.id = flightIdForKey(key);
     this.request = request;
+    this.policy = request;
     this.options = options;
     this.until = performance.now() + (options.waitMs ?? DEFAULT_WAIT_MS);
-  }
-
-  /** Returns the policy in force: the first caller's. */
-  private policyOf(answer: Answer): Json {
-    return answer.json["policy_differs"] === true ? answer.json["policy"] ?? {} : this.request;
   }
 
   private get waitIsOver(): boolean { return this.until - performance.now() < 1; }
 
   /** The time to wait for others under one nonce. Half of the attempt's time-out is left for the effect. */
   private get nonceWindowMs(): number {
-    return Math.min((this.request["attempt_timeout_ms"] || Infinity) / 2, MAX_NONCE_WAIT_MS);
+    return Math.min((this.policy["attempt_timeout_ms"] || Infinity) / 2, MAX_NONCE_WAIT_MS);
   }
 
   /** The time since the newest nonce was made. */
@@ -1241,13 +1240,14 @@ class Call<T, I> {
       const asked = performance.now();
       try {
         let answer = await this.sendOpen("/v1/flights:open", this.request);
-        if (answer.json["decision"] === "verify") answer = await this.verify(answer);
+        this.policy = answer.json["policy_differs"] === true ? answer.json["policy"] ?? {} : this.request; // the answer to a finding does not name it
+        while (answer.json["decision"] === "verify") answer = await this.verify(answer);
         if (answer.json["decision"] === "replay") return answer.json["flight"];
         if (answer.json["decision"] !== "proceed") {
           throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know: nothing ran; ` +
             "upgrade the client", "internal");
         }
-        const attempt = new Attempt(this.nonce, answer, this.policyOf(answer), this.nonce.madeAt);
+        const attempt = new Attempt(this.nonce, answer, this.policy, this.nonce.madeAt);
         const reason = attempt.flight.expiryReason();
         if (!reason) return attempt;
         attempt.end();
@@ -1259,7 +1259,7 @@ class Call<T, I> {
         failures = e instanceof Busy ? 0 : failures + 1;
         // The estimate of ledger time was wrong; the answer has corrected it.
         const expired = e.code === "open_expired" && failures <= 3;
-        if (!expired && (e instanceof Unavailable || this.waitIsOver)) throw e;
+        if (!expired && (e instanceof Unavailable || this.waitIsOver || failures >= MAX_FAILED_OPENS)) throw e;
         if (!(e instanceof Busy) || this.waitedMs >= this.nonceWindowMs) {
           await Promise.race([this.abandonUnused(), sleep(ABANDON_WAIT_MS, undefined, { ref: false })]);
         }
@@ -1277,7 +1277,8 @@ class Call<T, I> {
     if (this.nonce.state !== "awaited") {
       throw new Unsettled(`${this.key}: the attempt has ended, and the job is handed out again`, this.key, "not_done", undefined);
     }
-    const answer = job.json["decision"] === "verify" ? await this.verify(job) : job;
+    let answer = job;
+    while (answer.json["decision"] === "verify") answer = await this.verify(answer);
     if (answer.json["decision"] === "replay") return answer.json["flight"];
     const attempt = new Attempt(this.nonce, answer, this.request, this.nonce.madeAt);
     const reason = attempt.flight.expiryReason();
@@ -1356,7 +1357,7 @@ class Call<T, I> {
         "in_doubt", answer.json);
     }
     const looked = this.nonce;
-    const bound: number = this.policyOf(answer)["attempt_timeout_ms"] || LOOK_UP_TIMEOUT_MS;
+    const bound: number = this.policy["attempt_timeout_ms"] || LOOK_UP_TIMEOUT_MS;
     const named = { ...answer, json: { key: this.key, ...answer.json } };
     const attempt = new Attempt(looked, named, { attempt_timeout_ms: bound }, now());
     attempt.flight.endCallback(); // a look-up starts nothing
@@ -2807,7 +2808,7 @@ export class Worker {
     const stop = (): void => this.stop();
     process.once("SIGTERM", stop).once("SIGINT", stop);
     try {
-      for (let pause = 100; !signal.aborted;) {
+      for (let pause = MIN_CLAIM_PAUSE_MS; !signal.aborted;) {
         const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
         if (slots <= 0) {
           await new Promise<void>((wake) => { this.freed = wake; }); // no job can have ended since slots was computed
@@ -2818,13 +2819,19 @@ export class Worker {
             const differs = await this.client.declare(name);
             if (differs) throw differs;
           }
-          for (const job of await this.askForJobs(slots, signal)) {
+          const asked = performance.now();
+          const jobs = await this.askForJobs(slots, signal);
+          for (const job of jobs) {
             this.running.set(job, this.perform(job, signal).finally(() => {
               this.running.delete(job);
               this.freed();
             }));
           }
-          pause = 100;
+          if (jobs.length > 0 || performance.now() - asked > CLAIM_WAIT_MS / 2) pause = MIN_CLAIM_PAUSE_MS;
+          else { // a server without room for a wait has answered at once
+            await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
+            pause = Math.min(2 * pause, 1000);
+          }
         } catch (e) {
           if (signal.aborted) break;
           if (e instanceof PolicyDiffers) throw e;

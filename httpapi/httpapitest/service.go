@@ -113,6 +113,9 @@ func (p pools) Submit(ctx context.Context, requests []remote.SubmitRequest) []re
 }
 
 func (p pools) Claim(ctx context.Context, req remote.ClaimRequest) ([]remote.Job, error) {
+	if err := p.fake.beforeCall(ctx, "Claim"); err != nil {
+		return nil, err
+	}
 	jobs, err := p.Pools.Claim(ctx, req)
 	for i := range jobs {
 		p.fake.recordEvents(jobs[i].Flight.Key)
