@@ -129,9 +129,9 @@ client-tools:
 CLIENTS ?= go python typescript
 clients: client-drivers ## runs the list of tests that all clients pass, and the commands and snippets of README and docs/ as printed
 	$(GO) vet -tags clients ./clients/...
-	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestReadmes' ./clients/conformance
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestSoak$$' ./clients/conformance
+	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 20m ./clients/...
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 20m -run 'TestConformance|TestReadmes' ./clients/conformance
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 $(GO) test -tags clients -count=1 -parallel 8 -timeout 20m -run 'TestConformance|TestSoak$$' ./clients/conformance
 
 SOAKS ?= 30
 clients-soak: client-drivers ## kills nodes of a cluster under clients of all languages; half a minute for each of SOAKS runs; then the same with a lagging node

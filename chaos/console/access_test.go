@@ -63,7 +63,6 @@ func TestSignIn(t *testing.T) {
 	s := startServe(t)
 	s.doubt("charge", "order-1", object{"cents": 1})
 	reader := s.newToken("reader", "default", 0, "read")
-	short := s.newToken("short", "*", 6*time.Second, "read", "operate")
 	p := openTab(t, 1280, 800, false)
 	p.visit(link(s, "default", "default/charge/order-1"))
 	p.until(`document.querySelector("form.signin") && !document.querySelector(".problem")`)
@@ -83,7 +82,7 @@ func TestSignIn(t *testing.T) {
 	p.until(`document.querySelector("form.signin")`) // it was kept in memory
 
 	// A token that ends while the page is open leads back to the sign-in, with the reason.
-	p.signIn(short, true)
+	p.signIn(s.newToken("short", "*", 8*time.Second, "read", "operate"), true)
 	p.sees(".says .state", "in doubt")
 	p.do(chromedp.Reload())
 	p.sees(".says .state", "in doubt") // it was kept for the tab

@@ -215,6 +215,7 @@ func TestSagas_CancelWhileItRuns(t *testing.T) {
 	p.fill("dialog input[name=reason]", "the customer called")
 	s.worker("true", "room.book")
 	p.sees("dialog .does", "Then what has happened is undone, the last first: room.")
+	p.sees("[data-step=meal] .text", "waits for a worker") // the saga changes once more for it
 	p.click("dialog button.act")
 	p.sees(".says", "the customer called")
 	p.until(`!document.querySelector("dialog")`)

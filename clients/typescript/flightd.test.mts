@@ -501,14 +501,14 @@ test("a client stays with its deployment", async (t) => {
   const serve = async (what: string): Promise<string> => listen(t, createServer((request, response) => {
     const [status, body] = answers[request.url ?? ""] ?? answers[what] ?? [500, {}];
     if (request.url !== "/version") asked.push(request.headers["flightd-deployment"]);
-    response.writeHead(status, { "Flightd-Ledger-Time": status }).end(JSON.stringify(body));
+    response.writeHead(status, { "Flightd-Ledger-Time": status === 200 ? 200 : 10_000_000 }).end(JSON.stringify(body));
   }));
   const [moved, also, own] = [await serve("moved"), await serve("moved"), await serve("own")];
   const asks = (servers: string): Promise<{ json: Body }> => {
     const made = new Client(servers, { spool: "", retryTimeoutMs: 50 });
     return made.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }).finally(() => {
       const known = made.ledgerMs();
-      assert.ok(known >= 200 && known < 400, `${known} is the time of another ledger`);
+      assert.ok(known >= 200 && known < 1_000_000, `${known} is the time of another ledger`);
     });
   };
   assert.equal((await asks(`${moved},${own}`)).json["id"], "fl_1"); // the next address is tried
@@ -525,10 +525,10 @@ test("a client stays with its deployment", async (t) => {
 test("a pinned client talks to its deployment only", async (t) => {
   const asked: unknown[] = [];
   const address = await listen(t, createServer((request, response) => {
-    const [status, body]: [number, Body] = request.url === "/version" ? [200, { version: "1", deployment: "second", ledger_time: 200 }]
+    const [status, body]: [number, Body] = request.url === "/version" ? [200, { version: "1", deployment: "second", ledger_time: 10_000_000 }]
       : [421, { code: "wrong_deployment", retryable: false, detail: "this is second, and not first" }];
     if (status === 421) asked.push(request.headers["flightd-deployment"]);
-    response.writeHead(status, { "Flightd-Ledger-Time": 200 }).end(JSON.stringify(body));
+    response.writeHead(status, { "Flightd-Ledger-Time": 10_000_000 }).end(JSON.stringify(body));
   }));
   for (const [options, variable] of [[{ deployment: "first" }, "second"], [{}, "first"]] as const) {
     await t.test(`FLIGHTD_DEPLOYMENT is ${variable}`, async (t) => {
@@ -536,7 +536,7 @@ test("a pinned client talks to its deployment only", async (t) => {
       const made = new Client(address, { spool: "", retryTimeoutMs: 50, ...options });
       await assert.rejects(made.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }),
         (e) => e instanceof FlightdError && e.code === "wrong_deployment");
-      assert.ok(made.ledgerMs() < 200, "the time of another ledger is ignored");
+      assert.ok(made.ledgerMs() < 1_000_000, "the time of another ledger is ignored");
     });
   }
   assert.deepEqual(asked, ["first", "first"]);
@@ -1236,7 +1236,9 @@ test("the attempts of a client share a session", async () => {
     const pages = [{ ...renewal, open: [{ ...listed("x"), flight_id: "fl_x" }], more: true }, renewal];
     await renewals(client, ...pages);
     const open_digest = digestOf(nonceId(two), nonceId(three));
-    assert.deepEqual(client.bodies("renew").slice(-2), [{ open_digest }, { open_digest, after: "fl_x" }]);
+    const renewed = client.bodies("renew");
+    const second = renewed.findIndex((r) => r["after"] === "fl_x"); // another renewal may have come since
+    assert.deepEqual(renewed.slice(second - 1, second + 1), [{ open_digest }, { open_digest, after: "fl_x" }]);
     const old = { ...renewal, open: [listed(reported)] }; // older than the report
     await renewals(client, old, old);
     assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["not_done", "not_done"]); // no doubt

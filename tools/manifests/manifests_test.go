@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -248,8 +249,14 @@ func (m *machine) flightd(args ...string) string {
 	return string(out)
 }
 
+// firstNetwork is random, for other runs on this machine; networks counts those that the tests of this one have.
+var (
+	firstNetwork = rand.Uint32()
+	networks     atomic.Uint32
+)
+
 // network returns the first three bytes of addresses that no other test has.
-func network() string { return fmt.Sprintf("127.78.%d.", rand.IntN(256)) }
+func network() string { return fmt.Sprintf("127.78.%d.", (firstNetwork+networks.Add(1))%256) }
 
 func TestOne(t *testing.T) {
 	t.Parallel()
