@@ -94,6 +94,9 @@ func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 		}
 		r.WaitMS = &wait
 		answer, err := o.client.Open(ctx, o.key, r)
+		if err == nil {
+			o.policy = s.Policy // unless the answer names that of the flight's first caller
+		}
 		o.mayHaveArrived = o.mayHaveArrived || answer.mayHaveArrived
 		var busy *effect.Busy
 		if !errors.As(err, &busy) || o.waitIsOver() {
@@ -256,8 +259,8 @@ func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop
 
 // Verify implements runner.Attempt. The finding is sent under a new nonce, and answered like an open.
 func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.Answer) (runner.Answer, error) {
-	next := newOpening(o.client, o.call, o.waitUntil)
-	next.policy, next.job = o.policy, o.job // the answer to a finding does not name the policy
+	next := &opening{client: o.client, key: o.key, call: o.call, policy: o.policy, job: o.job, waitUntil: o.waitUntil} // the answer does not name the policy
+	next.drawNonce()
 	if !o.session.oneShot {
 		o.session.track(next) // without it the server makes a session for one open
 	}
@@ -274,7 +277,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	}
 	next.mayHaveArrived = answer.mayHaveArrived
 	if errors.As(err, new(*effect.Busy)) && !next.waitIsOver() {
-		next.mayHaveArrived, next.policy = true, o.call.Submission.Policy
+		next.mayHaveArrived = true
 		answer, err = next.openUntilAnswered(ctx)
 	}
 	return next.handleAnswer(ctx, &answer, err)

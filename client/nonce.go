@@ -56,10 +56,16 @@ type opening struct {
 
 // newOpening makes a nonce for a call that waits for other callers until the given time; zero: without end.
 func newOpening(c *Client, call *effect.Call, until time.Time) *opening {
-	o := &opening{client: c, key: call.Key, call: call, policy: call.Submission.Policy, waitUntil: until, nonce: newNonce(), phase: phaseAwaited}
-	validity := c.ledgerClock.validity(time.Duration(o.waitMS()) * time.Millisecond)
-	o.notAfter, o.expiresAt = c.ledgerClock.notAfter(validity), clock.Now().Add(validity)
+	o := &opening{client: c, key: call.Key, call: call, policy: call.Submission.Policy, waitUntil: until}
+	o.drawNonce()
 	return o
+}
+
+// drawNonce gives an opening its nonce. Its wait follows from the policy in force.
+func (o *opening) drawNonce() {
+	o.nonce, o.phase = newNonce(), phaseAwaited
+	validity := o.client.ledgerClock.validity(time.Duration(o.waitMS()) * time.Millisecond)
+	o.notAfter, o.expiresAt = o.client.ledgerClock.notAfter(validity), clock.Now().Add(validity)
 }
 
 // needsSession reports whether the session has to be renewed for this nonce. If it was left, a copy of its open may open an

@@ -262,10 +262,7 @@ func (s *session) closeAtServer(ctx context.Context) {
 
 // openedByLostClaims asks the server for what claims without an answer have opened.
 func (s *session) openedByLostClaims(ctx context.Context) (opened []*opening) {
-	listed, _, err := s.askRenewal(ctx, closeSessionTimeout)
-	if err != nil {
-		return nil
-	}
+	listed, _, _ := s.askRenewal(ctx, closeSessionTimeout) // after an error, what the pages before it list
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range listed {
@@ -308,14 +305,15 @@ func (s *session) renewOnce() bool {
 	return true
 }
 
-// askRenewal renews the session at the server, and returns the attempts that are listed as open, of all pages, and when it asked.
+// askRenewal renews the session at the server, and returns the attempts that are listed as open, of all pages until an error, and when it
+// asked.
 func (s *session) askRenewal(ctx context.Context, timeout time.Duration) (open []wire.OpenAttempt, asked clock.Instant, err error) {
 	ask := RenewRequest{OpenDigest: s.digest()}
 	asked = clock.Now()
 	for more := true; more; {
 		a, err := s.client.renew(ctx, s.id, ask, timeout, 1)
 		if err != nil {
-			return nil, asked, err
+			return open, asked, err
 		}
 		s.trust.extend(a.sentAt, a.TrustMS)
 		for _, id := range a.CancelRequested {

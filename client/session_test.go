@@ -248,7 +248,7 @@ func TestReplaceReport(t *testing.T) {
 	}
 }
 
-// A worker's Run ends although a handler ignores the end of its context.
+// A worker's Run ends although a handler ignores the end of its context. Close waits for that handler, and says that it hangs.
 func TestWorker_HandlerHangs_RunEnds(t *testing.T) {
 	fake := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(fake.Config()))
@@ -275,9 +275,11 @@ func TestWorker_HandlerHangs_RunEnds(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("Run does not end")
 	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.Close(soon), runner.ErrHung)
 	close(finish)
 	require.Eventually(t, func() bool {
 		return fake.Flight(flight.MustKey("default/charge/order-42")).State == flight.StateSucceeded
 	}, 20*time.Second, time.Millisecond)
-	require.NoError(t, c.Close(t.Context()))
 }

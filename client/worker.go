@@ -181,9 +181,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer context.AfterFunc(c.runner.BaseContext, done)() // Client.Close waits no longer
 	late := run.Close(stop)
 	run.CancelBase()
-	if !errors.Is(late, runner.ErrHung) { // else a handler ignores the end of its context, and its session ends by its time to live
-		jobs.Wait()
+	if errors.Is(late, runner.ErrHung) { // a handler ignores the end of its context: Close waits for it, as for one of Do
+		c.runner.Work.Go(func() {
+			jobs.Wait()
+			<-run.Work.BeginClose()
+		})
+		return late
 	}
+	jobs.Wait()
 	return late
 }
 

@@ -1186,7 +1186,7 @@ class Flight:
 
     def _nonce_window(self) -> float:
         """Returns the seconds to wait for others under one nonce. Half of the attempt's time-out is left for the effect."""
-        timeout: Optional[int] = self._request.get("attempt_timeout_ms")
+        timeout: Optional[int] = self._policy.get("attempt_timeout_ms")
         return min(timeout / 2000, _MAX_NONCE_WAIT) if timeout else _MAX_NONCE_WAIT
 
     def _waited(self) -> float:
@@ -1239,7 +1239,7 @@ class Flight:
                     raise
                 if not isinstance(e, Busy) or self._waited() >= self._nonce_window():
                     self._abandon_unused(_ABANDON_WAIT)
-                pause = 0.02 * failures
+                pause = 0.02 * 2 ** failures
                 if isinstance(e, Busy):  # a server that answers early knows that the key stays busy
                     pause = min(max(e.retry_after, 0.02), wait - (time.monotonic() - asked))
                 time.sleep(max(0.0, min(pause, 1.0)))
@@ -3000,8 +3000,9 @@ class _Worker:
                 if jobs or time.monotonic() - asked > _CLAIM_WAIT / 2:
                     pause = _MIN_CLAIM_PAUSE
                 else:  # a server without room for a wait has answered at once
+                    pause = min(pause, 1.0)
                     self._stop.wait(pause * random.uniform(0.5, 1.5))
-                    pause = min(2 * pause, 1.0)
+                    pause *= 2
             except Exception as e:
                 if not self._stop.is_set():
                     _log.warning("flightd: no jobs could be claimed; trying again: %s", e)

@@ -1265,7 +1265,7 @@ class Call<T, I> {
         }
         // A server that answers early knows that the key stays busy: wait before the next open.
         const pause = e instanceof Busy ? Math.min(Math.max(e.retryAfterMs, 20), wait - (performance.now() - asked))
-          : 20 * failures;
+          : 20 * 2 ** failures;
         if (pause > 0) await untilAborted(this.options.signal, sleep(Math.min(pause, 1000), undefined, { signal: this.options.signal }));
         if (this.nonce.state !== "awaited") await this.newNonce();
       }
@@ -2829,8 +2829,9 @@ export class Worker {
           }
           if (jobs.length > 0 || performance.now() - asked > CLAIM_WAIT_MS / 2) pause = MIN_CLAIM_PAUSE_MS;
           else { // a server without room for a wait has answered at once
+            pause = Math.min(pause, 1000);
             await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
-            pause = Math.min(2 * pause, 1000);
+            pause *= 2;
           }
         } catch (e) {
           if (signal.aborted) break;
