@@ -30,7 +30,7 @@ func experiment(t *run, opts *Options) *report.Result {
 	b.tell(order{Do: "pace", Name: "pace", Every: 150 * time.Millisecond})
 	b.tell(order{Do: "person", Name: "person", Every: 2 * time.Second})
 	b.tell(order{Do: "jobs", Name: "jobs", Count: opts.Load.Jobs, Every: opts.For * 3 / 4 * time.Duration(min(submitters, opts.Load.Jobs/laneLength)) / time.Duration(max(1, opts.Load.Jobs))})
-	b.tell(order{Do: "sagas", Name: "sagas", Count: opts.Load.Sagas, Every: opts.For * 3 / 4 * time.Duration(min(sagaSlots, opts.Load.Sagas)) / time.Duration(max(1, opts.Load.Sagas)), Lasts: opts.Timeout})
+	b.tell(order{Do: "sagas", Name: "sagas", Count: opts.Load.Sagas, Every: opts.For * time.Duration(min(sagaSlots, opts.Load.Sagas)) / time.Duration(max(1, opts.Load.Sagas)), Lasts: opts.Timeout})
 	b.tell(order{Do: "operations", Name: "operations", Every: 80 * time.Millisecond, Lasts: max(5*time.Second, opts.For/6)})
 	approvals := max(60, opts.Load.Jobs/20)
 	b.tell(order{Do: "approvals", Name: "approvals", Count: approvals, Every: opts.For / time.Duration(approvals)})
