@@ -25,6 +25,11 @@ import (
 func (fi *fixture) work(c *client.Client, fn func(ctx context.Context, at client.Attempt, in int) (int, error), opts ...client.WorkerOption) (stop func()) {
 	w := c.Worker(opts...)
 	client.Work(w, "charge", fn)
+	return fi.run(w)
+}
+
+// run runs a worker until the test ends, or stop is called.
+func (fi *fixture) run(w *client.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(fi.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })
@@ -151,10 +156,7 @@ func TestWorker_Verify_LooksUpFirst(t *testing.T) {
 		require.NoError(t, at.Sending())
 		return 0, errors.New("the answer was lost")
 	}, look)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = w.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	g.run(w)
 	key := g.submit(c, "1", look)
 	got, err := client.Wait[int](t.Context(), c, key)
 	require.NoError(t, err)
@@ -243,10 +245,7 @@ func TestWorker_ActionTwice_LastHandler(t *testing.T) {
 		client.Work(w, "charge", func(context.Context, client.Attempt, int) (int, error) { return i, nil })
 	}
 	key := g.submit(c, "1")
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = w.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	g.run(w)
 	got, err := client.Wait[int](t.Context(), c, key)
 	require.NoError(t, err)
 	require.Equal(t, 1, got)
@@ -370,10 +369,7 @@ func TestWorker_PauseAfterALookUp(t *testing.T) {
 		}
 		return 0, effect.RetryAfter(client.NotDone(errors.New("too many")), time.Hour)
 	}, look)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = w.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	g.run(w)
 	key := g.submit(c, "1", look)
 	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State == flight.StateScheduled })
 	require.Greater(t, f.NotBefore, flight.Time(time.Now().Add(50*time.Minute).UnixMilli()))

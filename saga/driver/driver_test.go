@@ -1,7 +1,9 @@
 package driver_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,19 +34,25 @@ func (l *ledger) Flight(id flight.ID) (f *flight.Flight, err error) {
 
 func (l *ledger) Now() flight.Time { return 1 }
 
-// jobs counts the drivers that are woken for sagas that become due.
+// jobs has no saga that is due, and counts the drivers that it was told to wake.
 type jobs struct {
 	driver.Jobs
-	woken int
+	told int
 }
 
-func (j *jobs) OnSagaDue(func()) { j.woken++ }
+func (j *jobs) OnSagaDue(func()) { j.told++ }
 
-// A driver is woken from the moment it is made: Run may begin late, when a later term's driver has been made.
-func TestNew_IsWokenAtOnce(t *testing.T) {
+func (j *jobs) DueSagas() iter.Seq[flight.ID] { return func(func(flight.ID) bool) {} }
+
+// The driver that was made last is woken, also if the Run of the one before begins only now.
+func TestRun_BeginsLate(t *testing.T) {
 	j := &jobs{}
+	before := driver.New(driver.Config{Jobs: j})
 	driver.New(driver.Config{Jobs: j})
-	require.Equal(t, 1, j.woken)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	before.Run(over)
+	require.Equal(t, 2, j.told)
 }
 
 func newLedger(t testing.TB) (*ledger, *flight.Flight) {
