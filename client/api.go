@@ -229,6 +229,14 @@ func (re *requester) Flight(ctx context.Context, id flight.ID) (*Flight, error) 
 	return flightOf(id, resp, err)
 }
 
+// noRoomPause is the pause before a server is asked again that had no room for a wait, and answered at once.
+const noRoomPause = 2 * time.Second
+
+// pauseUnlessWaited pauses if the server has not waited before it answered that nothing has changed. It returns false if ctx has ended.
+func pauseUnlessWaited(ctx context.Context, resp response, wait time.Duration) bool {
+	return resp.header.Get(wire.HeaderPreferenceApplied) != "" || clock.Sleep(ctx, min(noRoomPause, wait))
+}
+
 // WaitFlight returns a flight as soon as its version differs from seen, or unchanged after wait.
 func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
@@ -237,6 +245,9 @@ func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, 
 		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout,
 	})
 	if err == nil && resp.status == http.StatusNotModified {
+		if !pauseUnlessWaited(ctx, resp, wait) {
+			return nil, context.Cause(ctx)
+		}
 		return re.Flight(ctx, id)
 	}
 	return flightOf(id, resp, err)

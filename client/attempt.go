@@ -266,10 +266,18 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	}
 	next.firstSent = clock.Now()
 	wait := next.waitMS()
-	answer, err := o.client.Verify(ctx, o.key, VerificationRequest{
+	r := VerificationRequest{
 		Verification: o.verification, Result: wire.FindingWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
-		Owner: o.client.opts.owner, WaitMS: &wait, Callback: o.call.Callback, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
-	})
+		Owner: o.client.opts.owner, WaitMS: &wait, Callback: o.call.Callback || o.job, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
+	}
+	answer, err := o.client.Verify(ctx, o.key, r)
+	if o.job {
+		if CodeOf(err) == wire.CallbacksOff { // the job is performed without a callback URL, as one that a claim opens
+			r.Callback = false
+			answer, err = o.client.Verify(ctx, o.key, r)
+		}
+		o.call.Callback = answer.CallbackURL != ""
+	}
 	if err == nil {
 		o.markGivenUp() // the answer has ended the look-up
 	} else {

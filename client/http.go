@@ -175,7 +175,7 @@ func canRetry(err error) (wait time.Duration, yes bool) {
 		return 0, false
 	case p == nil:
 		return 0, true
-	case p.Status < 500 && p.Status != http.StatusTooManyRequests, p.Code == wire.Reconciling: // a person must act
+	case p.Status < 500 && p.Status != http.StatusTooManyRequests && p.Status != http.StatusRequestTimeout, p.Code == wire.Reconciling: // a person must act
 		return 0, false
 	default:
 		return min(time.Duration(p.RetryAfterMS)*time.Millisecond, maxRetryAfter), true

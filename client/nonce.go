@@ -69,9 +69,9 @@ func (o *opening) drawNonce() {
 }
 
 // needsSession reports whether the session has to be renewed for this nonce. If it was left, a copy of its open may open an
-// attempt until its not_after, and the session's renewals list it.
+// attempt until its not_after, and a renewal that is sent later lists it. The caller holds s.mu.
 func (o *opening) needsSession() bool {
-	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.abandoning || o.left && o.expiresAt.Remaining() > 0
+	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.abandoning || o.left && !o.session.listedAt.After(o.expiresAt.Time)
 }
 
 // listedAction is the action for an attempt that a renewal lists as open.

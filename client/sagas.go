@@ -11,7 +11,6 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
-	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
@@ -93,9 +92,6 @@ func (re *requester) ListSagas(ctx context.Context, q SagaQuery) (*SagaPage, err
 	return decode[SagaPage](re.ask(ctx, request{method: http.MethodGet, path: path, allNamespaces: q.AllNamespaces}))
 }
 
-// sagaPoll is the pause before WaitSaga asks again a server that had no room for a wait.
-const sagaPoll = 2 * time.Second
-
 // WaitSaga waits until a saga is over, or waits for a person (SagaInDoubt).
 func (re *requester) WaitSaga(ctx context.Context, id flight.ID) (*Saga, error) {
 	const wait = wire.MaxWaitMS * time.Millisecond / 2
@@ -105,7 +101,7 @@ func (re *requester) WaitSaga(ctx context.Context, id flight.ID) (*Saga, error) 
 		if err != nil || s.Over() || s.State == wire.SagaInDoubt {
 			return s, err
 		}
-		if resp.header.Get(wire.HeaderPreferenceApplied) == "" && !clock.Sleep(ctx, sagaPoll) {
+		if !pauseUnlessWaited(ctx, resp, wait) {
 			return s, context.Cause(ctx)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func Work[I, O any](w *Worker, action string, fn func(ctx context.Context, at At
 }
 
 // Handle is Work for a handler of package effect, which reads the input and makes the answer itself. Without a look-up (nil), a job
-// that has to be verified is left to another worker, or to a person. The last handler of an action counts.
+// whose outcome is unknown and has to be looked up is left to another worker, or to a person. The last handler of an action counts.
 func (w *Worker) Handle(action string, lookUp effect.LookUp, h effect.Handler, opts ...JobOption) {
 	if w.actions[action] == nil {
 		w.names = append(w.names, action)
@@ -101,6 +102,9 @@ func (w *Worker) Handle(action string, lookUp effect.LookUp, h effect.Handler, o
 	}
 	if o.lane != "" || o.laneLimit != 0 || o.priority != 0 || o.delay != 0 || !o.runAt.IsZero() {
 		w.invalid = &flight.InvalidError{Field: "worker", Detail: "Lane, LaneLimit, Priority, RunAt and Delay are options of one job; a worker of " + action + " may bring LaneBy"}
+	}
+	if h == nil {
+		w.invalid = &flight.InvalidError{Field: "handler", Detail: "the action " + action + " has no handler"}
 	}
 	w.actions[action] = &jobHandler{effect: h, lookUp: lookUp, policy: wire.ActionPolicy{Policy: o.policy, Retry: o.retry, Lane: o.laneBy}}
 }
@@ -149,7 +153,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		sent := time.Now()
 		claimed, err := w.claim(ctx, min(cap(slots)-len(slots), wire.MaxSlots))
-		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once
+		claimed = slices.DeleteFunc(claimed, func(j *handedJob) bool { return w.leaveUnable(ctx, j) })
+		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once, or would hand out what was left again
 		if (err != nil || len(claimed) == 0 && !waited) && ctx.Err() == nil {
 			if code := CodeOf(err); errors.As(err, new(*PolicyDiffers)) || !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
 				return err // no job was handed out
@@ -192,6 +197,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	return late
 }
 
+// leaveUnable gives back a job that has to be looked up, if this worker has no look-up for it, and reports whether it did.
+func (w *Worker) leaveUnable(ctx context.Context, j *handedJob) bool {
+	if j.answer.Decision != wire.DecisionVerify || w.actions[j.action].lookUp != nil {
+		return false
+	}
+	w.client.opts.logger.Warn("flightd: a job is left to another worker: the outcome of its effect is unknown, and this worker has no look-up", "key", j.opening.key.String())
+	j.opening.abandonInBackground(context.WithoutCancel(ctx))
+	return true
+}
+
 // perform performs one job.
 func (w *Worker) perform(ctx context.Context, run *runner.Runner, j *handedJob) {
 	h := w.actions[j.action]
@@ -199,13 +214,10 @@ func (w *Worker) perform(ctx context.Context, run *runner.Runner, j *handedJob) 
 	call.LookUp = h.lookUp
 	var err error
 	if ctx.Err() == nil {
-		if err = runner.CheckCall(call, h.effect); err == nil {
-			_, err = run.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, h.effect, 0)
-		}
+		_, err = run.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, h.effect, 0)
 	}
 	if !j.taken { // not begun: another worker may
 		j.opening.abandonInBackground(context.WithoutCancel(ctx))
-		clock.Sleep(ctx, maxRetryPause) // this one cannot, and would be handed it again at once
 	}
 	if err != nil && !errors.As(err, new(*effect.Declined)) {
 		w.client.opts.logger.Warn("flightd: a job has not succeeded", "key", call.Key.String(), "error", err)
@@ -318,7 +330,8 @@ func newHandedJob(s *session, claim *sentClaim, j *wire.Job, sent clock.Instant,
 		return nil
 	}
 	call := &effect.Call{Key: key, Submission: flight.Submission{Policy: policy}, Callback: j.CallbackURL != ""}
-	o := &opening{client: c, key: key, call: call, policy: policy, nonce: j.Nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, phase: phaseAwaited, job: true}
+	o := &opening{client: c, key: key, call: call, policy: policy, nonce: j.Nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, phase: phaseAwaited, job: true,
+		waitUntil: time.Now()} // a job that has to wait is left, and handed out again
 	answer := OpenAnswer{OpenAnswer: j.OpenAnswer, SentAt: sent.Time, sentAt: sent}
 	call.Submission.Input = o.input(&answer)
 	o.firstSent = sent.Add(time.Duration(servedMS-j.AgeMS) * time.Millisecond) // or earlier: the attempt's time-out runs from then

@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/remote"
 )
@@ -216,24 +219,65 @@ func TestWorker_Suspends(t *testing.T) {
 	require.Equal(t, 42, got)
 }
 
-// A worker that cannot perform a job, because it has no look-up, gives it back and lets others claim it: it does not claim it again at
-// once.
-func TestWorker_NoLookUp_ClaimsSeldom(t *testing.T) {
+// A worker without a look-up performs new jobs under verify. A job whose outcome is unknown it leaves to a worker with a look-up, and does
+// not claim it again at once. A look-up that finds nothing out leaves the job until the next one, without an open. The attempt after the
+// look-ups has a callback URL, as that of every job, if the server takes callbacks.
+func TestWorker_LookUps(t *testing.T) {
+	for _, url := range []string{"http://flightd.test", ""} {
+		testLookUps(t, url)
+	}
+}
+
+func testLookUps(t *testing.T, publicURL string) {
 	g := newFixture(t)
-	c := g.connect()
-	var abandons atomic.Int32
-	again := make(chan struct{})
+	cfg := g.fake.Config()
+	cfg.Callers.PublicURL = publicURL
+	g.mu.Lock()
+	g.api = httpapi.New(cfg)
+	g.mu.Unlock()
+	var abandons, opens atomic.Int32
+	left := make(chan struct{})
 	g.setFault(func(r *http.Request) fault {
-		if hasSuffix(r, ":abandon") && abandons.Add(1) == 9 { // each of the eight slots has had the job
-			close(again)
+		if hasSuffix(r, ":abandon") && abandons.Add(1) == 7 {
+			close(left)
+		}
+		if hasSuffix(r, "/verification") {
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			assert.Contains(t, string(body), `"wait_ms":0`, "a job that has to wait is left")
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		if hasSuffix(r, ":open") {
+			opens.Add(1)
 		}
 		return none
 	})
-	g.submit(c, "1", client.JobPolicy(flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond}))
+	key := g.submit(g.connect(), "1", client.JobPolicy(flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond}))
 	began := time.Now()
-	g.work(c, func(context.Context, client.Attempt, int) (int, error) { return 1, nil })
-	<-again
-	require.Greater(t, time.Since(began), 900*time.Millisecond)
+	stop := g.work(g.connect(), func(context.Context, client.Attempt, int) (int, error) { return 0, errors.New("connection lost") })
+	<-left
+	require.Greater(t, time.Since(began), 300*time.Millisecond)
+	stop()
+
+	c := g.connect()
+	var lookUps atomic.Int32
+	w := c.Worker()
+	w.Handle("charge", func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+		if lookUps.Add(1) == 1 {
+			return flight.FindingNone, effect.Answer{}, nil
+		}
+		return flight.FindingNotHappened, effect.Answer{}, nil
+	}, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		assert.Equal(t, publicURL != "", at.CallbackURL() != "")
+		return effect.Answer{ContentType: "application/json", Body: []byte("7")}, nil
+	})
+	g.run(w)
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 7, got)
+	require.EqualValues(t, 2, lookUps.Load())
+	require.EqualValues(t, 2, g.flight(key).AttemptNumber())
+	require.Zero(t, opens.Load())
 }
 
 // An action that is named twice is claimed once, for the last handler.

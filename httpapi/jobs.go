@@ -134,15 +134,18 @@ func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns stri
 		bad.Code = wire.PayloadTooLarge
 		return bad
 	}
-	w.Header()["Content-Type"] = []string{wire.TypeNDJSON}
+	var out []byte
 	number := 0
 	for chunk := range slices.Chunk(lines, submitChunk) {
-		out := jr.submitSome(r, ns, number, chunk)
-		number += len(chunk)
-		if _, err := w.Write(out); err != nil {
+		if r.Context().Err() != nil {
 			return nil // the caller has gone; it sends the same lines again
 		}
+		out = append(out, jr.submitSome(r, ns, number, chunk)...)
+		number += len(chunk)
 	}
+	w.Header()["Content-Type"] = []string{wire.TypeNDJSON}
+	w.WriteHeader(http.StatusOK) // its index is that of all lines
+	_, _ = w.Write(out)          // it fails if the caller has gone
 	return nil
 }
 

@@ -75,6 +75,8 @@ func TestJobs_BadInput(t *testing.T) {
 	}
 	r := sendLines("{\"action\":\"charge\",\"id\":\"1\"}\n\n{\"action\":\"charge\",\"id\":\"\xff\"}\n" + job(`"priority":1001`) + "\n{\"action\":\"charge\",\"id\":\"2\"}\r\n\n")
 	require.Equal(t, http.StatusOK, r.Code)
+	header := d.fake.Ledger.Header()
+	require.Equal(t, fmt.Sprintf("%d-%d", header.StoreEpoch, header.Version.Index), r.Header().Get(wire.HeaderIndex), "a caller reads what it has submitted")
 	got := strings.Split(strings.TrimSpace(r.Body.String()), "\n")
 	require.Len(t, got, 5)
 	for i, status := range []string{"queued", "input_invalid", "input_invalid", "input_invalid", "queued"} {

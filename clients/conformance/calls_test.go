@@ -79,6 +79,13 @@ func openLost(t *trial) {
 	require.False(t, t.requireOneEffect(1).Tainted)
 }
 
+// openIncomplete: a server that has not received the whole open is asked again.
+func openIncomplete(t *trial) {
+	t.proxy.failOnce(":open", fault{cut: true, canned: &cannedAnswer{408, "application/problem+json", `{"code":"request_incomplete","status":408,"retryable":true}`}})
+	t.requireAnswer(t.driver().do(t.call()), "executed")
+	t.requireOneEffect(1)
+}
+
 func nonceOf(t *trial, open int) string {
 	t.Helper()
 	var body struct{ Nonce string }
@@ -332,7 +339,7 @@ func rejectedWhileAnotherIsDown(t *trial) {
 			for range 3 { // after a failure the client asks the other server first
 				started := time.Now()
 				t.requireAnswer(d.do(t.call()), "unauthenticated")
-				require.Less(t, time.Since(started), 5*time.Second, "it is told at once")
+				require.Less(t, time.Since(started), 15*time.Second, "it is told at once, and not after the 20 s of retries")
 			}
 			t.waitFlight("is not in doubt", func(f wireFlight) bool { return f.State == "" || f.State == "ready" && !f.Tainted })
 		}
@@ -407,7 +414,7 @@ func answerAfterItsSession(t *trial) {
 	})
 	t.requireAnswer(t.driver(ttl(2)).do(t.call()), "executed")
 	f := t.flight()
-	require.Len(t, t.proxy.requests(":open"), 2)
+	require.GreaterOrEqual(t, len(t.proxy.requests(":open")), 2)
 	require.Len(t, t.charges(), 1)
 	require.Len(t, t.providerRequests(), 1)
 	require.False(t, f.Tainted)

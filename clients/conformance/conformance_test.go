@@ -18,7 +18,7 @@ import (
 // share one server, so that they run in parallel.
 func scenarios() []scenario {
 	return append(slices.Concat(middleboxScenarios(), copiesScenarios(), sessionScenarios(), jobScenarios(), clusterScenarios()), []scenario{
-		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
+		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"open-incomplete", openIncomplete}, {"report-lost", reportLost},
 		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneAfterSuccess}, {"unknown-stops-attempt", unknownStopsAttempt},
 		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld}, {"resolved-without-receipt", resolvedWithoutReceipt},
 		{"error-before-effect", errorBeforeEffect}, {"work-after-return", workAfterReturn}, {"timeout-before-effect", timeoutBeforeEffect}, {"not-done", notDone}, {"busy", busy},

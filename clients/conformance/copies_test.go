@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -53,12 +54,25 @@ func (t *trial) arrive(open string) int {
 // lateCopyOfAnOpen: a copy of an open arrives after its caller was answered busy and has left. The attempt that it opens for
 // nobody is abandoned, long before its session ends, and leaves no doubt.
 func lateCopyOfAnOpen(t *trial) {
-	_, open := t.leaveBusy()
-	require.Equal(t, http.StatusCreated, t.arrive(open))
+	status := 0
+	for range 3 {
+		_, open := t.leaveBusy()
+		if status = t.arrive(open); status != http.StatusConflict {
+			break
+		}
+		t.id, t.key = t.id+"-again", t.key+"-again" // a slow machine: not_after has passed
+	}
+	require.Equal(t, http.StatusCreated, status)
 	started := time.Now()
 	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
 	require.Less(t, time.Since(started), 8*time.Second, "its session lives for 15 s")
-	require.Len(t, t.proxy.requests(":abandon"), 1)
+	ownAbandons := 0
+	for _, r := range t.proxy.requests(":abandon") {
+		if strings.Contains(r.body, `"`+t.id+`"`) {
+			ownAbandons++
+		}
+	}
+	require.Equal(t, 1, ownAbandons)
 	t.requireAnswer(t.driver().do(t.call()), "executed")
 	t.requireOneEffect(3)
 }

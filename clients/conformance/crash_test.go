@@ -526,10 +526,10 @@ func proceedsAlwaysTooLate(t *trial) {
 func slowLookup(t *trial) {
 	t.provider.configure(func(p *provider) { p.dropConnection = true })
 	t.provider.block("/look")
-	first := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.withLookup))
+	first := t.driver(ttl(5)).begin(t.call(t.withLookup))
 	t.provider.waitArrived(t, "/look")
-	other := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.withLookup))
-	<-time.After(3 * shortTTL)
+	other := t.driver(ttl(5)).begin(t.call(t.withLookup))
+	<-time.After(12 * time.Second)
 	t.provider.unblock("/look")
 	for _, p := range []*pending{first, other} {
 		a := p.waitOne()

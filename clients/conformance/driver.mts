@@ -9,7 +9,7 @@ interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
   before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
-  twice?: boolean; again?: boolean; submit?: number;
+  twice?: boolean; again?: boolean; submit?: number; submit_all?: number; close?: boolean;
 }
 
 interface Charge { id: string }
@@ -24,15 +24,16 @@ async function http(url: string, body?: unknown, headers: Record<string, string>
   return text === "" ? undefined : JSON.parse(text);
 }
 
+function lookUpAt(look: string | undefined): Pick<OnceOptions, "lookUp"> {
+  if (!look) return {};
+  return { lookUp: async () => {
+    const found = await http(look);
+    return found.happened ? { happened: true, value: found.value, externalId: found.value.id } : { happened: false };
+  } };
+}
+
 function optionsOf(call: Call): OnceOptions {
-  const o: OnceOptions = { recovery: call.recovery ?? "hold", waitMs: call.wait_ms ?? Infinity };
-  const look = call.look;
-  if (look) {
-    o.lookUp = async () => {
-      const found = await http(look);
-      return found.happened ? { happened: true, value: found.value, externalId: found.value.id } : { happened: false };
-    };
-  }
+  const o: OnceOptions = { recovery: call.recovery ?? "hold", waitMs: call.wait_ms ?? Infinity, ...lookUpAt(call.look) };
   if (call.settle_ms !== undefined) o.settleMs = call.settle_ms;
   if (call.attempt_timeout_ms !== undefined) o.attemptTimeoutMs = call.attempt_timeout_ms;
   if (call.provider_window_ms !== undefined) o.providerWindowMs = call.provider_window_ms;
@@ -56,25 +57,37 @@ async function actAfterCallback(client: Client, f: Flight, call: Call, after: st
 }
 
 /** Performs the jobs of the action charge. */
-function work(client: Client, effect: string): void {
+function work(client: Client, effect: string, look: string | undefined): void {
   const worker = client.worker({ concurrency: 8 });
-  worker.on("charge", {}, async (order, job) => {
+  worker.on("charge", lookUpAt(look), async (order, job) => {
     const charge: Charge = await http(effect, order, job.headers);
     job.externalId = charge.id;
     return charge;
   });
-  void worker.run();
+  worker.run().catch((e) => process.stderr.write(`the worker has ended: ${codeOf(e)}: ${e.message}\n`));
 }
 
 /** Submits a job several times, and waits for its end. */
 async function submit(client: Client, call: Call, times: number): Promise<object> {
   const said: string[] = [];
-  const policy = { recovery: call.recovery ?? "hold", ...(call.provider_window_ms ? { window: call.provider_window_ms } : {}) };
+  const policy = { recovery: call.recovery ?? "hold", ...(call.provider_window_ms ? { window: call.provider_window_ms } : {}),
+    ...(call.settle_ms ? { settle: call.settle_ms } : {}) };
   for (let i = 0; i < times; i++) said.push((await client.submit(call.name, call.id, call.input, policy)).status);
   return { source: said.join(" "), value: (await client.wait(call.name, call.id)).value };
 }
 
+/** Submits jobs in a batch, and tells how many are queued. */
+async function submitAll(client: Client, call: Call, count: number): Promise<object> {
+  const jobs = Array.from({ length: count }, (_, i): [string, unknown] => [`${call.id}-${i}`, call.input]);
+  return { source: `queued ${(await client.submitAll(call.name, jobs))["queued"]}` };
+}
+
 async function once(client: Client, call: Call): Promise<object> {
+  if (call.close) {
+    client.close();
+    return { source: "closed" };
+  }
+  if (call.submit_all) return submitAll(client, call, call.submit_all);
   if (call.submit) return submit(client, call, call.submit);
   const result = await client.once<Charge>(call.name, call.id, call.input, async (f: Flight) => {
     if (call.leave_behind) {
@@ -123,7 +136,7 @@ for await (const text of createInterface({ input: process.stdin })) {
       spool: line.spool, retryTimeoutMs: line.retry_timeout_ms, reportWaitMs: line.report_wait_ms,
       ...(line.ttl_s ? { ttlSeconds: line.ttl_s } : {}),
     });
-    if (line.work) work(client, line.work);
+    if (line.work) work(client, line.work, line.look);
     continue;
   }
   for (let caller = 0; caller < line.callers; caller++) void run(client, line, caller);

@@ -70,14 +70,20 @@ def act_after_block(client, f, call):
         http(call["leave_behind"])
 
 
-def work(client, effect):
+def work(client, effect, look):
     """Performs the jobs of the action charge."""
-    @client.worker("charge")
+    @client.worker("charge", look_up=look_up_at(look))
     def charge(job, order):
         charged = http(effect, json.dumps(order).encode(), job.headers)
         job.external_id = charged["id"]
         return charged
-    threading.Thread(target=client.run, kwargs={"concurrency": 8}, daemon=True).start()
+
+    def run():
+        try:
+            client.run(concurrency=8)
+        except flightd.Error as e:
+            print(f"the worker has ended: {code_of(e)}: {e}", file=sys.stderr, flush=True)
+    threading.Thread(target=run, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: client.stop())  # run does that by itself in the main thread
 
 
@@ -86,11 +92,24 @@ def submit(client, call):
     policy = {"recovery": call.get("recovery") or "hold"}
     if call.get("provider_window_ms"):
         policy["window"] = seconds(call, "provider_window_ms")
+    if call.get("settle_ms"):
+        policy["settle"] = seconds(call, "settle_ms")
     said = [client.submit(call["name"], call["id"], call.get("input"), **policy).status for _ in range(call["submit"])]
     return {"source": " ".join(said), "value": client.wait(call["name"], call["id"])}
 
 
+def submit_all(client, call):
+    """Submits jobs in a batch, and tells how many are queued."""
+    jobs = ((f"{call['id']}-{i}", call.get("input")) for i in range(call["submit_all"]))
+    return {"source": f"queued {client.submit_all(call['name'], jobs)['queued']}"}
+
+
 def once(client, call):
+    if call.get("close"):
+        client.close()
+        return {"source": "closed"}
+    if call.get("submit_all"):
+        return submit_all(client, call)
     if call.get("submit"):
         return submit(client, call)
     flight = client.once(
@@ -149,7 +168,7 @@ def main():
                             retry_timeout=setup["retry_timeout_ms"] / 1000,
                             report_wait=setup["report_wait_ms"] / 1000)
     if setup.get("work"):
-        work(client, setup["work"])
+        work(client, setup["work"], setup.get("look"))
     for text in sys.stdin:
         call = json.loads(text)
         for caller in range(call["callers"]):

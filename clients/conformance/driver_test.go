@@ -73,6 +73,7 @@ type setup struct {
 	RetryTimeoutMS int    `json:"retry_timeout_ms"`
 	ReportWaitMS   int    `json:"report_wait_ms"`
 	Work           string `json:"work,omitempty"` // the effect of jobs that the driver performs
+	Look           string `json:"look,omitempty"` // the look-up of these jobs
 
 	env []string // of the process
 }
@@ -97,6 +98,8 @@ type call struct {
 	Again            bool   `json:"again,omitempty"`        // call the effect a second time, after an error
 	Inner            string `json:"inner,omitempty"`        // id of a flight inside this effect; its own effect is not done
 	Submit           int    `json:"submit,omitempty"`       // submit a job that often, and wait for its end
+	SubmitAll        int    `json:"submit_all,omitempty"`   // submit so many jobs in a batch
+	Close            bool   `json:"close,omitempty"`        // close the client
 	LeaveBehind      string `json:"leave_behind,omitempty"` // requested by the leftover goroutine after its effect
 }
 

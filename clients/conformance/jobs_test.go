@@ -12,19 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jobScenarios are the scenarios about submitted jobs and workers. The Go client has tests of its own for them.
-func jobScenarios() (all []scenario) {
-	for name, run := range map[string]func(*trial){"job-submitted-three-times": jobSubmittedThreeTimes, "job-of-a-killed-worker-hold": jobOfAKilledWorkerHold,
-		"job-of-a-killed-worker-resend": jobOfAKilledWorkerResend, "job-not-done-is-handed-out-again": jobNotDone, "claim-answer-lost": claimAnswerLost,
-		"claims-without-room": claimsWithoutRoom, "worker-drains": workerDrains} {
-		all = append(all, scenario{name, func(t *trial) {
-			if t.language.name == "go" {
-				t.Skip("client/worker_test.go")
-			}
-			run(t)
-		}})
-	}
-	return all
+// jobScenarios are the scenarios about submitted jobs and workers.
+func jobScenarios() []scenario {
+	return []scenario{{"job-submitted-three-times", jobSubmittedThreeTimes}, {"job-of-a-killed-worker-hold", jobOfAKilledWorkerHold},
+		{"job-of-a-killed-worker-resend", jobOfAKilledWorkerResend}, {"job-of-a-worker-without-lookup", jobOfAWorkerWithoutLookUp},
+		{"job-not-done-is-handed-out-again", jobNotDone}, {"claim-answer-lost", claimAnswerLost}, {"claims-without-room", claimsWithoutRoom},
+		{"claims-rejected", claimsRejected}, {"wait-without-room", waitWithoutRoom}, {"wait-through-an-approval", waitThroughApproval},
+		{"batch-answered-by-maintenance", batchAnsweredByMaintenance}, {"worker-drains", workerDrains}, {"closed-client-claims-nothing", closedClientClaimsNothing}}
 }
 
 // worker starts a process that performs jobs. The scenarios share a server, so each has a namespace of its own.
@@ -129,6 +123,109 @@ func claimsWithoutRoom(t *trial) {
 	a := t.submitter().do(t.call(submit(1)))
 	require.Empty(t, a.Error, a.Detail)
 	t.requireOneEffect(1)
+}
+
+// jobOfAWorkerWithoutLookUp: a worker without a look-up performs new jobs under verify. A job whose outcome is unknown is left to a worker that
+// can look it up, without a busy loop.
+func jobOfAWorkerWithoutLookUp(t *trial) {
+	settled := func(c *call) { c.Recovery, c.SettleMS = "verify", 100 }
+	unable := t.worker()
+	a := t.submitter().do(t.call(settled, submit(1), func(c *call) { c.ID += "-new" }))
+	require.Empty(t, a.Error, a.Detail)
+	unable.signal(syscall.SIGKILL)
+	t.provider.configure(func(p *provider) { p.charges, p.requests, p.arrivals = nil, nil, make(map[string]int) })
+
+	p := t.killWorker(settled)
+	t.worker()
+	t.waitFlight("has to be looked up", func(f wireFlight) bool { return f.Tainted })
+	<-time.After(time.Second)
+	before := len(t.proxy.requests(":claim"))
+	<-time.After(3 * time.Second)
+	require.LessOrEqual(t, len(t.proxy.requests(":claim"))-before, 10)
+	t.worker(func(s *setup) { s.Look = t.provider.url + "/look" })
+	a = p.waitOne()
+	require.Empty(t, a.Error, a.Detail)
+	require.Len(t, t.providerRequests(), 1)
+	require.Len(t, t.charges(), 1)
+}
+
+// claimsRejected: a worker whose first claim is rejected ends, with the error.
+func claimsRejected(t *trial) {
+	t.proxy.failUntil(":claim", fault{cut: true, canned: &cannedAnswer{403, "application/problem+json", `{"code":"forbidden","status":403,"retryable":false}`}})
+	w := t.worker()
+	eventually(t, "it ends", waitTimeout, func() bool { return strings.Contains(w.log.String(), "the worker has ended: forbidden") })
+	require.Len(t, t.proxy.requests(":claim"), 1)
+}
+
+// waitWithoutRoom: a server without room for waits answers each wait for a job at once. The caller pauses in between, and gets the receipt.
+func waitWithoutRoom(t *trial) {
+	isRead := func(path string) bool { return strings.HasPrefix(path, "/v1/flights/fl_") }
+	t.proxy.setFaults(func(path string) fault { return fault{noWait: isRead(path)} })
+	p := t.submitter().begin(t.call(submit(1)))
+	t.waitFlight("is queued", func(f wireFlight) bool { return f.State == "ready" })
+	<-time.After(3 * time.Second)
+	reads := 0
+	for _, r := range t.proxy.requests("") {
+		if isRead(r.path) {
+			reads++
+		}
+	}
+	require.LessOrEqual(t, reads, 6)
+	t.worker()
+	a := p.waitOne()
+	require.Empty(t, a.Error, a.Detail)
+	t.requireOneEffect(1)
+}
+
+// waitThroughApproval: a wait for a job goes on while the job awaits its approval.
+func waitThroughApproval(t *trial) {
+	d := t.submitter()
+	namespace, _, _ := strings.Cut(t.key, "/")
+	ask := func(path, body string, header ...string) {
+		answer, err := t.server.request(http.MethodPost, path, body, append(header, "Flightd-Namespace", namespace)...)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Less(t, answer.StatusCode, 300)
+	}
+	c := t.call(submit(1), func(c *call) { c.Input = nil })
+	ask("/v1/flights:submit", fmt.Sprintf(`{"action":%q,"id":%q,"approval":{}}`, c.Name, c.ID))
+	p := d.begin(c)
+	eventually(t, "it waits", waitTimeout, func() bool { return len(t.proxy.requests("/"+t.flight().ID)) > 0 })
+	f := t.flight()
+	require.Equal(t, "awaiting_approval", f.State)
+	ask("/v1/flights/"+f.ID+"/approve", `{"reason":"checked"}`, "If-Match", `"`+f.Version+`"`)
+	t.worker()
+	a := p.waitOne()
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "duplicate", a.Source)
+	t.requireOneEffect(1)
+}
+
+// batchAnsweredByMaintenance: an answer that does not tell of each job of a batch is none.
+func batchAnsweredByMaintenance(t *trial) {
+	page := cannedAnswers()["maintenance"]
+	t.proxy.failOnce(":submit", fault{cut: true, canned: &page})
+	a := t.submitter().do(t.call(func(c *call) { c.SubmitAll = 3 }))
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "queued 3", a.Source)
+	t.server.waitFlight(t.key+"-2", "is queued", waitTimeout, func(f wireFlight) bool { return f.State == "ready" })
+}
+
+// closedClientClaimsNothing: the end of a client ends its worker.
+func closedClientClaimsNothing(t *trial) {
+	w := t.worker()
+	eventually(t, "it claims", waitTimeout, func() bool { return len(t.proxy.requests(":claim")) > 0 })
+	require.Equal(t, "closed", w.do(call{Close: true}).Source)
+	eventually(t, "its session is closed", waitTimeout, func() bool { return len(t.proxy.requests("/close")) > 0 })
+	before := len(t.proxy.requests(":claim"))
+	p := t.submitter().begin(t.call(submit(1)))
+	t.waitFlight("is queued", func(f wireFlight) bool { return f.State == "ready" })
+	<-time.After(time.Second)
+	require.LessOrEqual(t, len(t.proxy.requests(":claim")), before+1, "at most the repeat of the claim that was sent before")
+	require.Empty(t, t.providerRequests())
+	t.worker()
+	a := p.waitOne()
+	require.Empty(t, a.Error, a.Detail)
 }
 
 // workerDrains: after SIGTERM a worker claims nothing more, and its running job ends and is reported. A job that was handed out

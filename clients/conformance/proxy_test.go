@@ -137,6 +137,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	out.Header = r.Header.Clone()
+	if f.noWait {
+		out.Header.Del("Prefer")
+	}
 	p.hideIndex(out.Header)
 	answer, err := p.server.transport().RoundTrip(out)
 	if err != nil {

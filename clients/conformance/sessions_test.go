@@ -16,7 +16,7 @@ import (
 
 // sessionScenarios are the scenarios about the one session of a client.
 func sessionScenarios() []scenario {
-	return []scenario{{"one-session", oneSession}, {"lost-session-is-replaced", lostSessionIsReplaced}}
+	return []scenario{{"one-session", oneSession}, {"lost-session-is-replaced", lostSessionIsReplaced}, {"ended-session-is-replaced", endedSessionIsReplaced}}
 }
 
 // renewal renews a session as its owner would that knows of no attempt, and returns the status and the answer.
@@ -80,6 +80,22 @@ func oneSession(t *trial) {
 	}
 	require.NoError(t, d.in.Close())
 	eventually(t, "the end of the process closes it", waitTimeout, func() bool { status, _ := t.renewal(session); return status == http.StatusGone })
+}
+
+// endedSessionIsReplaced: the server has ended the session of a process, which does not know it yet. A call that waits for nobody acts under a
+// new session.
+func endedSessionIsReplaced(t *trial) {
+	d := t.driver(ttl(30))
+	for i := range 2 {
+		t.requireAnswer(d.do(t.call(func(c *call) { c.ID += fmt.Sprint("-", i) })), "executed")
+	}
+	require.Len(t, t.sessions(), 1)
+	answer, err := t.server.request(http.MethodPost, "/v1/sessions/"+t.sessions()[0]+"/close", "{}")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	t.requireAnswer(d.do(t.call(waitMS(1))), "executed")
+	require.Len(t, t.sessions(), 2)
 }
 
 // lostSessionIsReplaced: the session of a process ends while it runs effects and while its renewals do not arrive. Their reports

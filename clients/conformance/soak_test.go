@@ -432,6 +432,9 @@ func (s *soak) check() {
 // healthy, too. A copy of an open can begin an attempt after its caller has left with busy; the client abandons it when
 // the open's not_after has passed. A flight whose recovery is not hold may wait for the verification of its next caller.
 func (s *soak) stopCallers() {
+	for _, slot := range s.slots {
+		slot.proxy.repeats.Wait() // each copy has arrived
+	}
 	for n := range s.usedKeys {
 		k := s.keyOf(n)
 		unsent := len(s.provider.account(k.id).requests) == 0

@@ -684,9 +684,10 @@ class _Nonce:
 
     def needs_session(self) -> bool:
         """Reports whether the session has to be renewed for this nonce. If it was given up after answers without a proposal,
-        a copy of its open may open an attempt until not_after, and a renewal lists it."""
+        a copy of its open may open an attempt until not_after, and a renewal that is sent later lists it."""
         if self.state == "given up":
-            return self.abandoning or not self.settled and self.validity.remaining() > 0
+            longer = 0.0 if self.may_have_arrived else _REPORT_HOLD  # if no renewal is answered for so long, the session has ended
+            return self.abandoning or not self.settled and self.validity.remaining() > -longer
         return self.state in ("awaited", "held") or (
             self.has_spooled_report() and time.monotonic() - self.spooled_at < _REPORT_HOLD)
 
@@ -1235,7 +1236,8 @@ class Flight:
                 failures = 0 if isinstance(e, Busy) else failures + 1
                 # The estimate of ledger time was wrong; the answer has corrected it.
                 expired = e.code == "open_expired" and failures <= 3
-                if not expired and (isinstance(e, Unavailable) or self._wait_is_over() or failures >= _MAX_FAILED_OPENS):
+                over = isinstance(e, Unavailable) or isinstance(e, Busy) and self._wait_is_over()
+                if not expired and (over or failures >= _MAX_FAILED_OPENS):
                     raise
                 if not isinstance(e, Busy) or self._waited() >= self._nonce_window():
                     self._abandon_unused(_ABANDON_WAIT)
@@ -1743,18 +1745,22 @@ class Client:
         flight, path = Flight(self, {"action": name, "id": id}, None, None, key), "/v1/flights/" + _flight_id_for_key(key)
         until, seen = float("inf") if timeout is None else time.monotonic() + timeout, ""
         while True:
-            seconds = max(0, min(int(until - time.monotonic()) if timeout is not None else 30, 30))
+            asked = time.monotonic()
+            seconds = max(0, min(int(until - asked) if timeout is not None else 30, 30))
             data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, None, 0, False, "state",
                                     extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
             answer = json.loads(data)
-            if answer and answer["state"] in _DECIDED_STATES:
+            if answer and answer["state"] in _DECIDED_STATES and answer["state"] != "awaiting_approval":
                 flight._set_result(answer)
                 return flight.result
             seen = answer["version"] if answer else seen
-            if time.monotonic() >= until:
+            now = time.monotonic()
+            if now >= until:
                 raise Busy(f"{key} has not ended", problem={"key": key})
-            if seconds == 0:
-                time.sleep(max(0.0, min(until - time.monotonic(), 0.1)))
+            if not answer and now - asked <= seconds / 2:  # a server without room for a wait has answered at once
+                time.sleep(min(until - now, 2.0))
+            elif seconds == 0:
+                time.sleep(min(until - now, 0.1))
 
     def worker(self, name: str, *, look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
                **policy: Any) -> Callable[[Callable[..., Any]], "Handler"]:
@@ -1786,7 +1792,8 @@ class Client:
     def run(self, *, concurrency: int = 16, drain: float = 30.0) -> None:
         """Performs jobs of the declared actions, each in a thread, until ``stop``, SIGTERM or Ctrl-C. Then it claims nothing
         more, gives back what has not begun, and waits for ``drain`` seconds until the running jobs have ended and reported.
-        If the process dies, its jobs end with its session, by their policies."""
+        If the process dies, its jobs end with its session, by their policies. It raises the error of the server that rejects
+        the first claim, such as for a token without the verb work."""
         if not self._handlers or concurrency < 1:
             raise ValueError("a worker needs a handler (client.worker) and a concurrency of at least 1")
         _Worker(self, concurrency).run(drain)
@@ -1832,8 +1839,9 @@ class Client:
         return len(self._spool.on_disk())
 
     def close(self) -> None:
-        """Stops the work in the background, and closes the session. Reports on disk wait for the next client; reports that
-        could not be spooled are sent once more."""
+        """Ends ``run`` and the work in the background, and closes the session. Reports on disk wait for the next client;
+        reports that could not be spooled are sent once more."""
+        self.stop()
         self._closed.set()
         thread = self._spool_thread
         if thread is not None:
@@ -1965,7 +1973,7 @@ class Client:
                 failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address,
                                       _expected_flight_id(path, flight_id), nonce)
                 self._note_answer(path, server, probe, status, fields, failure)
-                if failure.code == "reconciling" or (300 <= status < 500 and status != 429 and failure.code != "unreachable"):
+                if failure.code == "reconciling" or (300 <= status < 500 and status not in (408, 429) and failure.code != "unreachable"):
                     if failure.code not in _NEXT_SERVER_CODES:
                         failure._may_have_arrived = may_have_arrived
                         raise failure
@@ -2948,7 +2956,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._running: Dict[threading.Thread, Flight] = {}  # _lock guards what is added, so that each has been started
         self._claim: Optional[_Claim] = None  # the newest
-        self._refused: Optional[PolicyDiffers] = None  # why no job may be claimed
+        self._refused: Optional[Error] = None  # why no job may be claimed
 
     def run(self, drain: float) -> None:
         previous: Dict[int, Any] = {}
@@ -2981,7 +2989,7 @@ class _Worker:
             raise self._refused
 
     def _claim_loop(self) -> None:
-        pause = _MIN_CLAIM_PAUSE
+        pause, claimed_before = _MIN_CLAIM_PAUSE, False
         while not self._stop.is_set():
             self._freed.clear()
             slots = min(self._concurrency - len(self._running), _MAX_SLOTS)
@@ -2996,14 +3004,19 @@ class _Worker:
                     self._stop.set()
                     return
                 asked = time.monotonic()
-                jobs = self._ask_for_jobs(slots)
+                jobs = [job for job in self._ask_for_jobs(slots) if not self._leave_unable(job)]
+                claimed_before = True
                 if jobs or time.monotonic() - asked > _CLAIM_WAIT / 2:
                     pause = _MIN_CLAIM_PAUSE
-                else:  # a server without room for a wait has answered at once
+                else:  # a server without room for a wait has answered at once, or would hand out what was left again
                     pause = min(pause, 1.0)
                     self._stop.wait(pause * random.uniform(0.5, 1.5))
                     pause *= 2
             except Exception as e:
+                if not claimed_before and isinstance(e, Error) and e.code in ("forbidden", "unauthenticated", "input_invalid"):
+                    self._refused = e  # a person must act
+                    self._stop.set()
+                    return
                 if not self._stop.is_set():
                     _log.warning("flightd: no jobs could be claimed; trying again: %s", e)
                 self._stop.wait(pause * random.uniform(0.5, 1.5))
@@ -3020,6 +3033,15 @@ class _Worker:
                     _log.error("flightd: %s is given back: %s", job.key, e)
                     job._abandon_unused(_CLOSE_TIMEOUT)
                     self._stop.wait(1.0)
+
+    def _leave_unable(self, job: Flight) -> bool:
+        """Gives back a job that has to be looked up, if this worker has no look-up for it, and returns whether it did."""
+        if job._job is None or job._job[0]["decision"] != "verify" or job._look_up is not None:
+            return False
+        _log.warning("flightd: %s is left to another worker: the outcome of its effect is unknown, and this worker has no look_up",
+                     job.key)
+        job._abandon_unused()
+        return True
 
     def _ask_for_jobs(self, slots: int) -> List[Flight]:
         """Asks for jobs once. What a claim without an answer has opened is abandoned when a renewal lists it."""

@@ -1150,6 +1150,7 @@ def act(job, input):
                 self.client.submit(self.action, "1", 5)
                 self.assertEqual(program.stdout.readline(), "begun\n")
                 program.send_signal(signal.SIGTERM)
+                time.sleep(0.5)  # until the program has handled the signal, which nothing shows
                 self.client.submit(self.action, "2", 6)
                 program.stdin.write("go on\n")
                 program.stdin.flush()

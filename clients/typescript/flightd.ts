@@ -623,10 +623,11 @@ class Nonce {
 
   /**
    * Reports whether the session has to be renewed for this nonce. If it was given up after answers without a proposal, a copy
-   * of its open may open an attempt until notAfter, and a renewal lists it.
+   * of its open may open an attempt until notAfter, and a renewal that is sent later lists it.
    */
   get needsSession(): boolean {
-    if (this.state === "given up") return this.abandoning || (!this.settled && this.validity.remaining() > 0);
+    const longerMs = this.mayHaveArrived ? 0 : REPORT_HOLD_MS; // if no renewal is answered for so long, the session has ended
+    if (this.state === "given up") return this.abandoning || (!this.settled && this.validity.remaining() > -longerMs);
     return this.state === "awaited" || this.state === "held" ||
       (this.hasSpooledReport() && performance.now() - this.spooledAt < REPORT_HOLD_MS);
   }
@@ -1259,7 +1260,7 @@ class Call<T, I> {
         failures = e instanceof Busy ? 0 : failures + 1;
         // The estimate of ledger time was wrong; the answer has corrected it.
         const expired = e.code === "open_expired" && failures <= 3;
-        if (!expired && (e instanceof Unavailable || this.waitIsOver || failures >= MAX_FAILED_OPENS)) throw e;
+        if (!expired && (e instanceof Unavailable || (e instanceof Busy && this.waitIsOver) || failures >= MAX_FAILED_OPENS)) throw e;
         if (!(e instanceof Busy) || this.waitedMs >= this.nonceWindowMs) {
           await Promise.race([this.abandonUnused(), sleep(ABANDON_WAIT_MS, undefined, { ref: false })]);
         }
@@ -1435,7 +1436,7 @@ class Call<T, I> {
   private reportOf(f: Flight<I>, outcome: string, value: unknown, error: unknown): Json {
     const report: Json = { fencing_token: f.fencingToken, key: f.key, outcome };
     if (error !== undefined) report["error"] = truncate(textOf(error));
-    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = error.retryAfterMs;
+    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = Math.ceil(error.retryAfterMs);
     if (outcome === "succeeded" || outcome === "refused") {
       const { contentType, body } = outcome === "succeeded" ? encode(value) : plainText((error as Error).message);
       Object.assign(report, bodyFields(f.externalId, contentType, body));
@@ -1675,7 +1676,7 @@ export class Client {
     let bytes = 0;
     const flush = async (): Promise<void> => {
       const { data } = await this.askRaw("POST", "/v1/flights:submit", lines.join("\n"),
-        { mustContain: "", lines: lines.length, headers: { "Content-Type": "application/x-ndjson" }, timeoutMs: 60_000 });
+        { mustContain: "status", lines: lines.length, headers: { "Content-Type": "application/x-ndjson" }, timeoutMs: 60_000 });
       for (const line of data.toString().trimEnd().split("\n")) {
         const { status } = JSON.parse(line);
         const word = status === "idempotency_conflict" ? "conflict" : String(status);
@@ -1717,19 +1718,23 @@ export class Client {
     const key = `${this.namespace}/${name}/${id}`;
     const until = performance.now() + timeoutMs;
     for (let seen = ""; ;) {
-      const seconds = Math.max(0, Math.min(30, Math.trunc((until - performance.now()) / 1000)));
+      const asked = performance.now();
+      const seconds = Math.max(0, Math.min(30, Math.trunc((until - asked) / 1000)));
       const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { mustContain: "state",
         timeoutMs: 1000 * seconds + TRY_TIMEOUT_MS, headers: { "If-None-Match": `"${seen}"`, Prefer: `wait=${seconds}` } });
-      if (json && DECIDED_STATES.includes(json["state"])) return new Call<T, unknown>(this, key, {}, {}).resultOf(json);
+      if (json && DECIDED_STATES.includes(json["state"]) && json["state"] !== "awaiting_approval") return new Call<T, unknown>(this, key, {}, {}).resultOf(json);
       seen = json?.["version"] ?? seen;
-      if (performance.now() >= until) throw new Busy(`${key} has not ended`, "idempotency_in_flight", { key });
-      if (seconds === 0) await sleep(Math.max(0, Math.min(100, until - performance.now())));
+      const at = performance.now();
+      if (at >= until) throw new Busy(`${key} has not ended`, "idempotency_in_flight", { key });
+      if (!json && at - asked <= 500 * seconds) await sleep(Math.min(2000, until - at)); // a server without room for a wait has answered at once
+      else if (seconds === 0) await sleep(Math.min(100, until - at));
     }
   }
 
   /** Returns a worker, which performs jobs of the actions that `on` names. */
   worker(options: WorkerOptions = {}): Worker { return new Worker(this, options); }
 
+  /** @internal those that run */ readonly workers = new Set<Worker>();
   /** @internal policies that workers of this process declare, by action */ readonly policies = new Map<string, DeclaredPolicy>();
 
   /** @internal Declares the policy of a worker of this process, once. It returns the error of run, if the document differs. */
@@ -1768,11 +1773,12 @@ export class Client {
   async spooled(): Promise<number> { return (await this.spool.onDisk()).length; }
 
   /**
-   * Stops the work in the background, and closes the session. Reports on disk wait for the next client; reports that could not
+   * Ends the runs of its workers and the work in the background, and closes the session. Reports on disk wait for the next client; reports that could not
    * be spooled are sent once more, and a program that does not call process.exit waits for that.
    */
   close(): void {
     this.closed = true;
+    for (const worker of this.workers) worker.stop();
     clearTimeout(this.spoolTimer);
     void this.sendLastRequests();
   }
@@ -1879,7 +1885,7 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (e.code === "reconciling" || (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable")) {
+          if (e.code === "reconciling" || (status >= 300 && status < 500 && ![408, 429].includes(status) && e.code !== "unreachable")) {
             if (!NEXT_SERVER_CODES.includes(e.code)) {
               e.mayHaveArrived = mayHaveArrived;
               throw e;
@@ -2797,7 +2803,8 @@ export class Worker {
 
   /**
    * Performs jobs until stop, SIGTERM or Ctrl-C. Then it claims nothing more, gives back what has not begun, and waits until the
-   * running jobs have ended and reported. If the process dies, its jobs end with its session, by their policies.
+   * running jobs have ended and reported. If the process dies, its jobs end with its session, by their policies. It throws the
+   * error of the server that rejects the first claim, such as for a token without the verb work.
    */
   async run(): Promise<void> {
     if (this.handlers.size === 0) throw new TypeError("a worker needs a handler (worker.on)");
@@ -2807,7 +2814,9 @@ export class Worker {
     signal.addEventListener("abort", () => this.freed());
     const stop = (): void => this.stop();
     process.once("SIGTERM", stop).once("SIGINT", stop);
+    this.client.workers.add(this);
     try {
+      let claimedBefore = false;
       for (let pause = MIN_CLAIM_PAUSE_MS; !signal.aborted;) {
         const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
         if (slots <= 0) {
@@ -2820,7 +2829,8 @@ export class Worker {
             if (differs) throw differs;
           }
           const asked = performance.now();
-          const jobs = await this.askForJobs(slots, signal);
+          const jobs = (await this.askForJobs(slots, signal)).filter((job) => !this.leaveUnable(job));
+          claimedBefore = true;
           for (const job of jobs) {
             this.running.set(job, this.perform(job, signal).finally(() => {
               this.running.delete(job);
@@ -2828,7 +2838,7 @@ export class Worker {
             }));
           }
           if (jobs.length > 0 || performance.now() - asked > CLAIM_WAIT_MS / 2) pause = MIN_CLAIM_PAUSE_MS;
-          else { // a server without room for a wait has answered at once
+          else { // a server without room for a wait has answered at once, or would hand out what was left again
             pause = Math.min(pause, 1000);
             await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
             pause *= 2;
@@ -2836,6 +2846,7 @@ export class Worker {
         } catch (e) {
           if (signal.aborted) break;
           if (e instanceof PolicyDiffers) throw e;
+          if (!claimedBefore && e instanceof FlightdError && ["forbidden", "unauthenticated", "input_invalid"].includes(e.code)) throw e; // a person must act
           this.client.log(`no jobs could be claimed; trying again: ${textOf(e)}`);
           await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
           pause = Math.min(2 * pause, 10_000);
@@ -2848,12 +2859,22 @@ export class Worker {
       for (const job of this.running.keys()) job.nonce.attempt?.cancel();
       await this.claim?.session?.close(); // so that no late copy of a claim opens anything
     } finally {
+      this.client.workers.delete(this);
       process.off("SIGTERM", stop).off("SIGINT", stop);
     }
   }
 
   /** Ends run. */
   stop(): void { this.ending.abort(new Error("the worker stops")); }
+
+  /** Gives back a job that has to be looked up, if this worker has no look-up for it, and returns whether it did. */
+  private leaveUnable(job: Call<any, any>): boolean {
+    const given = job.job?.json ?? {};
+    if (given["decision"] !== "verify" || this.handlers.get(actionOf(given))?.lookUp) return false;
+    this.client.log(`${job.key} is left to another worker: the outcome of its effect is unknown, and this worker has no lookUp`);
+    void job.giveBack();
+    return true;
+  }
 
   /** Asks for jobs once. What a claim without an answer has opened is abandoned when a renewal lists it. */
   private async askForJobs(slots: number, signal: AbortSignal): Promise<Call<any, any>[]> {

@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,12 +12,16 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/signal"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // setup is the first line of input.
@@ -26,6 +31,8 @@ type setup struct {
 	Spool          string `json:"spool"`
 	RetryTimeoutMS int64  `json:"retry_timeout_ms"`
 	ReportWaitMS   int64  `json:"report_wait_ms"`
+	Work           string `json:"work"`
+	Look           string `json:"look"`
 }
 
 // call is each further line of input.
@@ -48,6 +55,9 @@ type call struct {
 	LeaveBehind      string          `json:"leave_behind"`
 	Twice            bool            `json:"twice"`
 	Again            bool            `json:"again"`
+	Submit           int             `json:"submit"`
+	SubmitAll        int             `json:"submit_all"`
+	Close            bool            `json:"close"`
 }
 
 // answer is the line of output of one caller.
@@ -89,6 +99,9 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(lines.Bytes(), &d.setup); err != nil {
 		return err
 	}
+	if d.setup.Work != "" {
+		go d.work(ctx) // not waited for: it ends with the client, which is closed below
+	}
 	for lines.Scan() {
 		var request call
 		if err := json.Unmarshal(lines.Bytes(), &request); err != nil {
@@ -123,7 +136,7 @@ func (d *driver) connect(ctx context.Context) (_ *client.Client, err error) {
 	d.connecting.Lock()
 	defer d.connecting.Unlock()
 	if d.c == nil {
-		d.c, err = client.Connect(ctx, d.setup.Address, client.WithSpool(d.setup.Spool),
+		d.c, err = client.Connect(ctx, d.setup.Address, client.WithSpool(d.setup.Spool), client.WithNamespace(cmp.Or(os.Getenv("FLIGHTD_NAMESPACE"), "default")),
 			client.WithSessionTTL(time.Duration(d.setup.TTL)*time.Second), client.WithRetryTimeout(ms(d.setup.RetryTimeoutMS)),
 			client.WithReportTimeout(ms(d.setup.ReportWaitMS)))
 	}
@@ -136,6 +149,14 @@ func (d *driver) do(ctx context.Context, request call) (a answer, err error) {
 	c, err := d.connect(ctx)
 	if err != nil {
 		return a, err
+	}
+	switch {
+	case request.Close:
+		return answer{Source: "closed"}, c.Close(ctx)
+	case request.SubmitAll > 0:
+		return submitAll(ctx, c, request)
+	case request.Submit > 0:
+		return submit(ctx, c, request)
 	}
 	key, err := c.Key(request.Name, request.ID)
 	if err != nil {
@@ -170,6 +191,69 @@ func (d *driver) do(ctx context.Context, request call) (a answer, err error) {
 	a.Source, a.Value, a.Body = result.Source.String(), result.Answer.Body, receipt.Data
 	a.ExternalID, a.Attempt = result.Answer.ExternalID, result.Attempt
 	return a, nil
+}
+
+// work performs the jobs of the action charge. After SIGTERM it closes the client, as programs do.
+func (d *driver) work(ctx context.Context) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	c, err := d.connect(ctx)
+	if err == nil {
+		w := c.Worker()
+		var look effect.LookUp
+		if d.setup.Look != "" {
+			look = lookUp(d.setup.Look)
+		}
+		w.Handle("charge", look, call{Effect: d.setup.Work}.handler(c))
+		err = w.Run(ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "the worker has ended: %s: %v\n", errorName(err), err)
+	}
+	if ctx.Err() != nil {
+		_ = c.Close(context.WithoutCancel(ctx)) // it fails only if a report waits on disk
+	}
+}
+
+// submit submits a job several times, and waits for its end.
+func submit(ctx context.Context, c *client.Client, request call) (a answer, err error) {
+	s, err := submission(request)
+	if err != nil {
+		return a, err
+	}
+	var said []string
+	var job *client.Job
+	for range request.Submit {
+		job, err = c.SubmitJob(ctx, client.SubmitRequest{Action: request.Name, ID: request.ID, Input: request.Input, Policy: wire.PolicyOf(s.Policy)})
+		if err != nil {
+			return a, err
+		}
+		said = append(said, job.Status)
+	}
+	a.Source = strings.Join(said, " ")
+	a.Value, err = client.Wait[json.RawMessage](ctx, c, job.Key)
+	return a, err
+}
+
+// submitAll submits jobs in a batch, and tells how many are queued.
+func submitAll(ctx context.Context, c *client.Client, request call) (a answer, err error) {
+	jobs := func(yield func(string, any) bool) {
+		for i := range request.SubmitAll {
+			if !yield(fmt.Sprintf("%s-%d", request.ID, i), request.Input) {
+				return
+			}
+		}
+	}
+	queued := 0
+	for result, err := range c.SubmitAll(ctx, request.Name, jobs) {
+		if err = errors.Join(err, result.Err); err != nil {
+			return a, err
+		}
+		if result.Status == client.Queued {
+			queued++
+		}
+	}
+	return answer{Source: fmt.Sprint("queued ", queued)}, nil
 }
 
 func submission(request call) (s flight.Submission, err error) {
