@@ -1125,6 +1125,14 @@ test("an answer of fetch is read", async (t) => {
   }
 });
 
+test("a fractional pause is reported in whole milliseconds", async () => {
+  const client = new Scripted().gets(proceed());
+  const refusal = new NotDone("busy");
+  refusal.retryAfterMs = 570.1;
+  await client.run({}, (f) => f.effect(() => { throw refusal; })).catch(() => undefined);
+  assert.equal(client.bodies("report")[0]?.["retry_after_ms"], 571);
+});
+
 test("ok returns the body of an answer", async (t) => {
   const server = createServer((request, response) => {
     const status = Number(request.url?.slice(1));
