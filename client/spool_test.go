@@ -168,7 +168,11 @@ func TestUnrecorded_NamesTheReportsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newFixture(t)
-			recorder := g.connect(append(c.opts, client.WithReportTimeout(50*time.Millisecond))...)
+			timeout := 10 * time.Second
+			if c.fault != none {
+				timeout = 50 * time.Millisecond
+			}
+			recorder := g.connect(append(c.opts, client.WithReportTimeout(timeout))...)
 			g.setFault(func(*http.Request) fault { return c.fault })
 			_, err := recorder.Record(key, c.report)
 			var unrecorded *client.Unrecorded

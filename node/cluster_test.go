@@ -38,7 +38,7 @@ func long(t *testing.T) {
 
 // testCluster is a cluster of three nodes in this process.
 type testCluster struct {
-	t        *testing.T
+	t        testing.TB
 	dir      string
 	names    [3]string
 	configs  [3]Config
@@ -57,7 +57,7 @@ type nodeEnd struct {
 }
 
 // newTestCluster founds a cluster and starts its nodes.
-func newTestCluster(t *testing.T, change ...func(*Config)) *testCluster {
+func newTestCluster(t testing.TB, change ...func(*Config)) *testCluster {
 	t.Helper()
 	both := func(c *Config) {
 		for _, f := range change {
@@ -71,7 +71,7 @@ func newTestCluster(t *testing.T, change ...func(*Config)) *testCluster {
 }
 
 // newTestClusterWith founds a cluster with options and starts its nodes with configurations that change has changed.
-func newTestClusterWith(t *testing.T, o peer.FoundOptions, change func(*Config)) *testCluster {
+func newTestClusterWith(t testing.TB, o peer.FoundOptions, change func(*Config)) *testCluster {
 	t.Helper()
 	c := foundTestCluster(t, func(string) peer.FoundOptions { return o }, change)
 	for i := range c.names {
@@ -84,7 +84,7 @@ func newTestClusterWith(t *testing.T, o peer.FoundOptions, change func(*Config))
 }
 
 // foundTestCluster founds a cluster. options get the data directory of the first node, and change the configuration of each.
-func foundTestCluster(t *testing.T, options func(data string) peer.FoundOptions, change func(*Config)) *testCluster {
+func foundTestCluster(t testing.TB, options func(data string) peer.FoundOptions, change func(*Config)) *testCluster {
 	t.Helper()
 	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
 	c.founding = filepath.Join(c.dir, "founding")
@@ -233,11 +233,15 @@ func TestCluster_RolledBackDiskDoesNotVote(t *testing.T) {
 // Every node takes every request: what the leader does is passed on whole, and a request waits for a leader.
 func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
 	t.Parallel()
+	inOneTerm(t, everyNodeTakesEveryRequest)
+}
+
+func everyNodeTakesEveryRequest(t *trial) {
 	c := newTestCluster(t)
+	lead := t.leader(c)
 	for i := range c.nodes {
 		c.pay(i, i*2, i*2+2)
 	}
-	lead := c.leader()
 	for i := range c.nodes {
 		answer, err := http.Get(c.nodes[i].server.url() + "/v1/flights")
 		require.NoError(t, err)
@@ -348,8 +352,12 @@ func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
 // refused to act on, and a GET, are.
 func TestCluster_ARequestIsSentOnce(t *testing.T) {
 	t.Parallel()
+	inOneTerm(t, aRequestIsSentOnce)
+}
+
+func aRequestIsSentOnce(t *trial) {
 	c := newTestCluster(t)
-	lead := c.leader()
+	lead := t.leader(c)
 	at := c.nodes[(lead+1)%3]
 	port := c.nodes[lead].cluster.port
 	own := peerAPI{c.nodes[lead].node}.handler()

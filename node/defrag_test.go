@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,11 +86,15 @@ func TestDefragTurn_IsPosted(t *testing.T) {
 func TestCluster_MembersAreDefragmentedInTurn(t *testing.T) {
 	long(t)
 	t.Parallel()
+	inOneTerm(t, membersAreDefragmentedInTurn)
+}
+
+func membersAreDefragmentedInTurn(t *trial) {
 	said := &syncBuffer{}
 	c := newTestCluster(t, logTo(said), func(cfg *Config) {
 		cfg.tuning.compactor.Interval, cfg.tuning.compactor.DefragMinSize = 100*time.Millisecond, 1<<20
 	})
-	lead := c.nodes[c.leader()]
+	lead := c.nodes[t.leader(c)]
 	for range 60 { // free pages are most of the file after the next compaction
 		_, err := lead.etcd.client.Put(t.Context(), "large", strings.Repeat("x", 100_000))
 		require.NoError(t, err)
@@ -109,9 +115,13 @@ func TestCluster_MembersAreDefragmentedInTurn(t *testing.T) {
 	c.pay(0, 0, 1)
 	small.Wait()
 	require.NoError(t, ctx.Err(), "a member was not defragmented: %s", said.String())
-	require.Equal(t, 3, strings.Count(said.String(), "may be defragmented"), said.String())
-	last := said.String()[strings.LastIndex(said.String(), "may be defragmented"):]
-	require.Contains(t, last, "node="+lead.cluster.name(), "the leader's own comes last")
+	var turns []string
+	for _, m := range regexp.MustCompile(`may be defragmented" node=(\w+)`).FindAllStringSubmatch(said.String(), -1) {
+		turns = append(turns, m[1])
+	}
+	turns = slices.Compact(turns) // a turn that was not taken is given again
+	require.Len(t, turns, 3, said.String())
+	require.Equal(t, lead.cluster.name(), turns[2], "the leader's own comes last")
 }
 
 // logTo writes the log of all nodes to one place.

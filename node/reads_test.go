@@ -136,8 +136,12 @@ func TestCluster_FormerLeaderAnswersFinalReceipts(t *testing.T) {
 // passes everything else on, and says no to nobody.
 func TestCluster_FollowerAnswersFinalReceipts(t *testing.T) {
 	t.Parallel()
+	inOneTerm(t, followerAnswersFinalReceipts)
+}
+
+func followerAnswersFinalReceipts(t *trial) {
 	c := newTestCluster(t)
-	lead := c.leader()
+	lead := t.leader(c)
 	at := (lead + 1) % 3
 	id := c.run(lead, "done", succeeded)
 	refused := c.run(lead, "refused", `"outcome":"refused","external_id":"no_1","body":{"ok":false}`)
@@ -232,8 +236,12 @@ func TestCluster_FollowerAnswersFinalReceipts(t *testing.T) {
 // A token is judged by a view that is a minute old at most, and only the leader rejects one.
 func TestCluster_FollowerJudgesTokens(t *testing.T) {
 	t.Parallel()
+	inOneTerm(t, followerJudgesTokens)
+}
+
+func followerJudgesTokens(t *trial) {
 	c := newTestCluster(t, func(cfg *Config) { cfg.NoCredentials, cfg.FirstToken.Print = false, func(string) {} })
-	lead := c.leader()
+	lead := t.leader(c)
 	at := (lead + 1) % 3
 	require.Eventually(t, func() bool { return c.fetch(lead, http.MethodGet, "/v1/whoami", "").status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)
 	id := c.run(lead, "done", succeeded)
@@ -270,12 +278,12 @@ func TestCluster_FollowerJudgesTokens(t *testing.T) {
 	})
 	c.nodes[lead].cluster.port.SetHandler(muted)
 	require.Eventually(t, func() bool { return asked.Load() > 0 }, 10*time.Second, time.Millisecond)
-	c.aged(at, maxTokenAge-5*time.Second)
+	c.aged(at, maxTokenAge/2)
 	a := c.fetch(at, http.MethodGet, "/v1/flights/"+id+"/receipt", "")
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	age, err := strconv.Atoi(a.header.Get("Age"))
 	require.NoError(t, err)
-	require.InDelta(t, 55, age, 5)
+	require.InDelta(t, 30, age, 15)
 	reader := c.follow(at, "")
 	defer reader.Close()
 	c.run(lead, "shown", succeeded)

@@ -307,10 +307,14 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 	_, other := c.replacement(away, 2)
 	c.configs[away].Cluster = dir
 	// A build that cannot read the ledger is not taken.
-	at := c.nodes[c.leader()]
 	require.Eventually(t, func() bool {
+		at := c.nodes[c.leader()]
 		at.cluster.setView(c.names[away], &view{sent: time.Now(), status: status{Instance: "old build", Joins: certificate, Reads: 1}})
-		_, err := at.act.Load().replaceNode(t.Context(), at.store.Document(replacementID(c.names[away])))
+		a := at.act.Load()
+		if a == nil {
+			return false
+		}
+		_, err := a.replaceNode(t.Context(), at.store.Document(replacementID(c.names[away])))
 		return err != nil && strings.Contains(err.Error(), "reads feature level 1")
 	}, 10*time.Second, time.Millisecond)
 	// After each state of the replacement that the ledger keeps, either the leader or the new node dies.

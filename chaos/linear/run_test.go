@@ -25,7 +25,7 @@ func TestRun_OneNodeIsClean(t *testing.T) {
 		require.NoError(t, err)
 		clients = append(clients, c)
 	}
-	run, end := context.WithTimeout(ctx, 13*time.Second) // a retention that is over is seen every 10 s
+	run, end := context.WithTimeout(ctx, 40*time.Second)
 	defer end()
 	var mu sync.Mutex
 	var ops []Op
@@ -36,6 +36,9 @@ func TestRun_OneNodeIsClean(t *testing.T) {
 		ops = append(ops, o)
 		if seen[o.Kind+" "+o.Code]++; o.Answer != nil {
 			seen[o.Answer.State]++
+			if o.Answer.State == expired && seen[expired] == 1 { // a retention that is over is seen every 10 s
+				time.AfterFunc(3*time.Second, end)
+			}
 		}
 	})
 	for _, c := range clients {

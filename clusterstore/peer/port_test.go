@@ -472,7 +472,7 @@ func TestPort_SetAdmitEndsConnections(t *testing.T) {
 // TestPort_SilentAndForeignClients do not delay the nodes, and end.
 func TestPort_SilentAndForeignClients(t *testing.T) {
 	c := founded(t)
-	c.open(t, 0, func(cfg *peer.Config) { cfg.HelloTimeout = 300 * time.Millisecond })
+	c.open(t, 0, func(cfg *peer.Config) { cfg.HelloTimeout = 3 * time.Second })
 	b := c.open(t, 1, nil)
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", c.founding[0].Self.Address)
@@ -514,7 +514,7 @@ func TestPort_SilentAndForeignClients(t *testing.T) {
 // TestPort_TooManySilentClients are refused above the bound, and the nodes connect when they have ended.
 func TestPort_TooManySilentClients(t *testing.T) {
 	c := founded(t)
-	c.open(t, 0, func(cfg *peer.Config) { cfg.HelloTimeout = time.Second })
+	c.open(t, 0, func(cfg *peer.Config) { cfg.HelloTimeout = time.Minute })
 	for range 65 {
 		conn, err := net.Dial("tcp", c.founding[0].Self.Address)
 		require.NoError(t, err)

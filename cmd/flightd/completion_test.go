@@ -130,7 +130,7 @@ func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 			require.Equal(t, ":4\n", r.out, "%s, %v: %v", name, words, r)
 			require.Empty(t, talk, "%s, %v: %v", name, words, r)
 		}
-		if took := time.Since(began); took > 4*time.Second { // for both
+		if took := time.Since(began); took > 10*time.Second { // for both
 			t.Errorf("%s: it took %v", name, took)
 		}
 	}

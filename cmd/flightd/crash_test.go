@@ -26,7 +26,7 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 			s.kill()
 			s.start(crashpoint.Env + "=" + string(point))
 			shop := NewShop(t, false)
-			args := []string{"exec", "--key", "pay", "--ttl", ttl.String(), "--wait", "forever", "--", shop.path("pay.sh")}
+			args := []string{"exec", "--key", "pay", "--ttl", "15s", "--wait", "forever", "--", shop.path("pay.sh")}
 			i := s.begin(args...)
 			s.waitKilled(t)
 			s.start()

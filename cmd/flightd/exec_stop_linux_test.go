@@ -63,19 +63,19 @@ func Stopped(pid int) bool {
 // continue.
 func TestExec_StopsWithItsCommand(t *testing.T) {
 	for _, test := range []struct {
-		name, onLost string
-		long         bool // until the claim is lost
-		code         int
-		state        string
+		name, ttl, onLost string
+		long              bool // until the claim is lost
+		code              int
+		state             string
 	}{
-		{"for a moment", "kill", false, 0, "succeeded"},
-		{"for longer than the claim lasts", "finish", true, 0, "succeeded"},
-		{"for longer, and it is to be killed then", "kill", true, 128 + int(syscall.SIGTERM), "in_doubt"},
+		{"for a moment", "15s", "kill", false, 0, "succeeded"},
+		{"for longer than the claim lasts", ttl.String(), "finish", true, 0, "succeeded"},
+		{"for longer, and it is to be killed then", "5s", "kill", true, 128 + int(syscall.SIGTERM), "in_doubt"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := startServer(t)
 			shop := NewShop(t, true)
-			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", PaysWhenContinued(shop))
+			i := s.job(shop, "exec", "--key", "stop", "--ttl", test.ttl, "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", PaysWhenContinued(shop))
 			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 && len(shop.Pids("job")) == 1 })
 			runner, command := shop.Pids("job")[0], shop.Pids("started")[0]
 			err := syscall.Kill(runner, syscall.SIGTSTP)

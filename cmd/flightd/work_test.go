@@ -102,7 +102,7 @@ func TestWork_KilledWorker(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	shop := NewShop(t, true)
-	args := []string{"work", "charge", "--concurrency", "2", "--ttl", ttl.String(), "--", shop.path("pay.sh")}
+	args := []string{"work", "charge", "--concurrency", "2", "--ttl", "5s", "--", shop.path("pay.sh")}
 	first := s.begin(args...)
 	require.Zero(t, s.flightd("submit", "charge", "hold").code)
 	require.Zero(t, s.flightd("submit", "charge", "resend", "--recovery", "resend").code)

@@ -117,11 +117,13 @@ func (b *backend) MarkedOneShot(t testing.TB, id flight.SessionID) bool {
 	return sessionKey.OneShot
 }
 
+const suiteTTL = 5 * time.Second
+
 // TestEtcdConforms runs the suite on a real etcd, through sockets.
 func TestEtcdConforms(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	leasetest.Run(t, leasetest.Factory{Backend: func(t testing.TB) leasetest.Backend { return newBackend(t, server) }})
+	leasetest.Run(t, leasetest.Factory{Backend: func(t testing.TB) leasetest.Backend { return newBackend(t, server) }, TTL: suiteTTL})
 }
 
 // inProcess is a backend without connections: it uses the client of the embedded server, as a node does.
@@ -145,5 +147,6 @@ func TestEmbeddedEtcdConforms(t *testing.T) {
 	leasetest.Run(t, leasetest.Factory{
 		Backend:      func(t testing.TB) leasetest.Backend { return inProcess{newBackend(t, server)} },
 		NoPartitions: true,
+		TTL:          suiteTTL,
 	})
 }

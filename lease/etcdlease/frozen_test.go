@@ -37,7 +37,7 @@ func TestHolderProcess(t *testing.T) {
 		Ledger: leasetest.NewLedger(),
 	})
 	require.NoError(t, err)
-	l := claim(t, session(t, lessor, 2*time.Second), key("1"))
+	l := claim(t, session(t, lessor, 5*time.Second), key("1"))
 	in := bufio.NewScanner(os.Stdin)
 	for fmt.Println("trust", int64(l.Trust())); in.Scan(); {
 		fmt.Println("trust", int64(l.Trust()))

@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -42,10 +43,8 @@ type Factory struct {
 	Backend      func(t testing.TB) Backend
 	Within       func(t *testing.T, run func(t *testing.T)) // nil: run directly
 	NoPartitions bool                                       // the backend has no connection: skip the cases that need a partition
+	TTL          time.Duration                              // of the sessions; 0: lease.MinTTL. In real time it has to outlast a stall
 }
-
-// TTL is the TTL of the suite's sessions, the shortest that is allowed.
-const TTL = lease.MinTTL
 
 // Run runs the conformance suite. It waits for events, never for durations; with a real etcd some cases last as long as
 // an etcd lease.
@@ -59,7 +58,7 @@ func Run(t *testing.T, f Factory) {
 				run := func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
-					c.run(&suite{T: t, Backend: f.Backend(t), ctx: ctx})
+					c.run(&suite{T: t, Backend: f.Backend(t), ctx: ctx, ttl: cmp.Or(f.TTL, lease.MinTTL)})
 				}
 				if f.Within != nil {
 					f.Within(t, run)
@@ -82,6 +81,7 @@ type suite struct {
 	*testing.T
 	Backend
 	ctx context.Context
+	ttl time.Duration // of most sessions
 }
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
@@ -93,7 +93,7 @@ func (su *suite) node(o Options) Node {
 
 func (su *suite) localSession(n lease.Sessions, owner string) lease.Session {
 	su.Helper()
-	return su.newSession(n, lease.Spec{TTL: TTL, Owner: owner, AutoRenew: true})
+	return su.newSession(n, lease.Spec{TTL: su.ttl, Owner: owner, AutoRenew: true})
 }
 
 func (su *suite) remoteSession(n lease.Sessions, ttl time.Duration) lease.Session {

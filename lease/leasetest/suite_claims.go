@@ -27,7 +27,7 @@ var claimCases = []testCase{
 		held := x.requireClaim(n, key("1"), l, nonce)
 		require.Greater(x, held.ModRevision, l.Session().Revision)
 		require.Positive(x, l.Trust())
-		require.LessOrEqual(x, l.Trust(), TTL-lease.Margin(TTL))
+		require.LessOrEqual(x, l.Trust(), x.ttl-lease.Margin(x.ttl))
 		for _, s := range []lease.Session{a, b} {
 			x.requireHeldBy(x.reserve(s, key("1"), NewNonce()), held)
 		}

@@ -94,7 +94,7 @@ func newHints(x *suite, n Node) *hints {
 		require.ErrorIs(x, <-over, context.Canceled)
 	})
 	for {
-		s := x.remoteSession(n, TTL)
+		s := x.remoteSession(n, x.ttl)
 		h.warmup[s.Ref().ID] = true
 		require.NoError(x, s.Close(x.ctx))
 		timer := time.NewTimer(200 * time.Millisecond)

@@ -33,7 +33,7 @@ var lossCases = []testCase{
 	}},
 	{name: "ARemoteSessionThatNobodyRenewsEnds", run: func(x *suite) {
 		n := x.node(Options{})
-		s := x.remoteSession(n, TTL)
+		s := x.remoteSession(n, x.ttl)
 		l, _ := x.claim(s, key("1"))
 		x.requireTrustEnds(l, lease.ErrLost)
 		x.claimWhenFree(x.reserve(x.localSession(x.node(Options{}), "b:1"), key("1"), NewNonce()))
@@ -45,14 +45,14 @@ var lossCases = []testCase{
 	}},
 	{name: "LostHereAndRenewedElsewhere", run: func(x *suite) {
 		n, other := x.node(Options{}), x.node(Options{})
-		s := x.remoteSession(n, TTL)
+		s := x.remoteSession(n, x.ttl)
 		l, nonce := x.claim(s, key("1"))
 		session, err := other.Session(x.ctx, s.Ref().ID)
 		require.NoError(x, err)
 		for l.Context().Err() == nil {
 			_, err := session.Renew(x.ctx)
 			require.NoError(x, err)
-			timer := time.NewTimer(TTL / 10)
+			timer := time.NewTimer(x.ttl / 10)
 			select {
 			case <-l.Context().Done():
 			case <-timer.C:
@@ -75,7 +75,7 @@ var lossCases = []testCase{
 		renewed := make(chan struct{}, 100)
 		n := x.node(Options{Events: lease.Events{Renewed: func(flight.SessionID, time.Duration) { renewed <- struct{}{} }}})
 		l, nonce := x.claim(x.localSession(n, "a:1"), key("1"))
-		for range 6 { // two times to live
+		for range 4 { // more than a time to live
 			select {
 			case <-renewed:
 			case <-l.Context().Done():
@@ -96,7 +96,7 @@ var lossCases = []testCase{
 		next, _ := x.claim(s, key("3"))
 		require.NotEqual(x, id, next.Session().ID, "nothing starts under the lost session")
 		x.requireTrustEnds(first, lease.ErrLost)
-		for range 6 { // two times to live
+		for range 4 { // more than a time to live
 			for got := flight.SessionID(""); got != id; {
 				select {
 				case got = <-renewed:
@@ -114,7 +114,7 @@ var lossCases = []testCase{
 		second.Release()
 		require.False(x, n.InUse(id))
 		x.waitUntilGone(n, id)
-		require.Less(x, time.Since(began), TTL/2, "revoked, not expired")
+		require.Less(x, time.Since(began), x.ttl/2, "revoked, not expired")
 		x.waitUntilFree(n, key("2"))
 		require.Positive(x, next.Trust())
 	}},

@@ -50,7 +50,7 @@ var sessionCases = []testCase{
 		require.NoError(x, n.Close(x.ctx))
 		require.NoError(x, n.Close(x.ctx))
 		x.requireTrustEnds(l, lease.ErrClosed)
-		for _, spec := range []lease.Spec{{TTL: TTL}, {TTL: TTL, AutoRenew: true}, {TTL: 6 * time.Second, OneShot: true}} {
+		for _, spec := range []lease.Spec{{TTL: x.ttl}, {TTL: x.ttl, AutoRenew: true}, {TTL: 6 * time.Second, OneShot: true}} {
 			_, err := n.NewSession(x.ctx, spec)
 			require.ErrorIs(x, err, lease.ErrClosed)
 		}
@@ -60,11 +60,11 @@ var sessionCases = []testCase{
 		require.ErrorIs(x, n.RemoveClaims(x.ctx, []lease.ListedClaim{{Key: key("1")}}), lease.ErrClosed)
 	}},
 	{name: "RenewGivesTheWholeWindow", run: func(x *suite) {
-		for _, s := range []lease.Session{x.localSession(x.node(Options{}), "a:1"), x.remoteSession(x.node(Options{}), TTL)} {
-			require.Equal(x, TTL, s.TTL())
+		for _, s := range []lease.Session{x.localSession(x.node(Options{}), "a:1"), x.remoteSession(x.node(Options{}), x.ttl)} {
+			require.Equal(x, x.ttl, s.TTL())
 			trust, err := s.Renew(x.ctx)
 			require.NoError(x, err)
-			require.Equal(x, TTL-lease.Margin(TTL), trust, "counted from before the request was sent")
+			require.Equal(x, x.ttl-lease.Margin(x.ttl), trust, "counted from before the request was sent")
 			require.LessOrEqual(x, s.Trust(), trust)
 			require.Positive(x, s.Trust())
 		}
@@ -171,7 +171,7 @@ var sessionCases = []testCase{
 	}},
 	{name: "InUse", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		kept, remote := x.localSession(a, "a:1"), x.remoteSession(a, TTL)
+		kept, remote := x.localSession(a, "a:1"), x.remoteSession(a, x.ttl)
 		id := kept.Ref().ID
 		require.False(x, a.InUse(id))
 		l, m := x.reserve(kept, key("1"), NewNonce()), x.reserve(kept, key("2"), NewNonce())
