@@ -153,8 +153,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		sent := time.Now()
 		claimed, err := w.claim(ctx, min(cap(slots)-len(slots), wire.MaxSlots))
+		claimedBefore = claimedBefore || err == nil
 		claimed = slices.DeleteFunc(claimed, func(j *handedJob) bool { return w.leaveUnable(ctx, j) })
-		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once, or would hand out what was left again
+		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once
 		if (err != nil || len(claimed) == 0 && !waited) && ctx.Err() == nil {
 			if code := CodeOf(err); errors.As(err, new(*PolicyDiffers)) || !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
 				return err // no job was handed out
@@ -166,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			pause = min(2*pause, maxRetryPause)
 			continue
 		}
-		pause, claimedBefore = minRetryPause, true
+		pause = minRetryPause
 		for _, j := range claimed {
 			slots <- struct{}{} // has room: no other goroutine takes slots
 			jobs.Go(func() {
@@ -197,7 +198,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	return late
 }
 
-// leaveUnable gives back a job that has to be looked up, if this worker has no look-up for it, and reports whether it did.
+// withoutLookUp returns the actions that have no look-up.
+func (w *Worker) withoutLookUp() (actions []string) {
+	for _, name := range w.names {
+		if w.actions[name].lookUp == nil {
+			actions = append(actions, name)
+		}
+	}
+	return actions
+}
+
+// leaveUnable gives back a job that has to be looked up since the server took it, if this worker has no look-up for it, and reports
+// whether it did.
 func (w *Worker) leaveUnable(ctx context.Context, j *handedJob) bool {
 	if j.answer.Decision != wire.DecisionVerify || w.actions[j.action].lookUp != nil {
 		return false
@@ -273,7 +285,7 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 		return nil, nil
 	}
 	wait := claimWait.Milliseconds()
-	r := wire.ClaimRequest{Session: s.id, Nonce: claim.nonce, NotAfter: claim.notAfter, Actions: w.names, Slots: int64(slots), WaitMS: &wait, Owner: c.opts.owner, Callback: true}
+	r := wire.ClaimRequest{Session: s.id, Nonce: claim.nonce, NotAfter: claim.notAfter, Actions: w.names, WithoutLookUp: w.withoutLookUp(), Slots: int64(slots), WaitMS: &wait, Owner: c.opts.owner, Callback: true}
 	jobs, err := w.sendClaim(ctx, s, claim, &r)
 	switch {
 	case err == nil:

@@ -145,7 +145,7 @@ func dueOf(d *flight.Due) dueFlights {
 	for p := range d.Pools() {
 		p.States = maps.Clone(p.States)
 		all.Pools[p.Action] = p
-		all.Ready[p.Action] = slices.Collect(d.ReadyJobs(p.Namespace, p.Action))
+		all.Ready[p.Action] = slices.Collect(d.ReadyJobs(p.Namespace, p.Action, true))
 		all.Lane = maps.Collect(d.LaneJobs(p.Namespace, p.Action, "a"))
 	}
 	return all

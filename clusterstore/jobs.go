@@ -11,14 +11,14 @@ import (
 // Jobs is this node's view of the submitted jobs. The node that leads the ledger hands them out.
 type Jobs struct{ store *Store }
 
-// Ready iterates over the jobs of an action that can be handed out now, in their order. The loop's body must not wait and must
-// not read the ledger: no entry is applied meanwhile.
-func (j Jobs) Ready(namespace, action string) iter.Seq[flight.ID] {
+// Ready iterates over the jobs of an action that can be handed out now, in their order; without lookUps not over those whose outcome
+// has to be looked up. The loop's body must not wait and must not read the ledger: no entry is applied meanwhile.
+func (j Jobs) Ready(namespace, action string, lookUps bool) iter.Seq[flight.ID] {
 	return func(yield func(flight.ID) bool) {
 		fs := j.store.fsm
 		fs.tablesMu.RLock()
 		defer fs.tablesMu.RUnlock()
-		fs.due.ReadyJobs(namespace, action)(yield)
+		fs.due.ReadyJobs(namespace, action, lookUps)(yield)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestJobs_DueSagas(t *testing.T) {
 	require.Equal(t, token, replies[0].Token)
 	require.Equal(t, flight.DecisionAccepted, replies[1].Decision)
 	require.Empty(t, due(s))
-	require.Equal(t, []flight.ID{step.FlightID()}, slices.Collect(s.Jobs().Ready("test", "trip.hotel")))
+	require.Equal(t, []flight.ID{step.FlightID()}, slices.Collect(s.Jobs().Ready("test", "trip.hotel", true)))
 	late := *submit
 	late.Key, err = key.Step("car")
 	require.NoError(t, err)

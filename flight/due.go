@@ -71,7 +71,9 @@ type job struct {
 	held  bool // its lane does not let it open
 	busy  bool // a session holds it
 	first bool // it is one of its lane's open
-	start timer
+	// verifying: the outcome of an attempt has to be looked up.
+	verifying bool
+	start     timer
 }
 
 // pool has the jobs of one action in one namespace.
@@ -342,7 +344,7 @@ func (d *Due) admit(l *lane) {
 
 // offer counts the job in its state and, if it may be handed out now or later, places it.
 func (d *Due) offer(j *job, f *Flight) {
-	j.state = f.State
+	j.state, j.verifying = f.State, f.Verifying()
 	j.pool.states[j.state]++
 	if j.busy = f.Holder() != nil; j.busy {
 		j.pool.busy++
@@ -427,11 +429,12 @@ func (d *Due) Overdue(h *Header) iter.Seq[ID] {
 	}
 }
 
-// ReadyJobs iterates over the jobs of an action that can be handed out, in their order.
-func (d *Due) ReadyJobs(namespace, action string) iter.Seq[ID] {
+// ReadyJobs iterates over the jobs of an action that can be handed out, in their order; without lookUps not over those whose
+// outcome has to be looked up.
+func (d *Due) ReadyJobs(namespace, action string, lookUps bool) iter.Seq[ID] {
 	return func(yield func(ID) bool) {
 		if p := d.pools[poolKey{namespace, action}]; p != nil {
-			p.ready.Ascend(func(j *job) bool { return yield(j.id) })
+			p.ready.Ascend(func(j *job) bool { return j.verifying && !lookUps || yield(j.id) })
 		}
 	}
 }

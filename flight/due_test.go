@@ -89,7 +89,7 @@ func contentsOf(d *flight.Due, h *flight.Header, flights []*flight.Flight) conte
 		c.Sagas[id] = true
 	}
 	for _, action := range []string{"charge", "mail", "trip", "book"} {
-		c.Ready[action] = slices.Collect(d.ReadyJobs("test", action))
+		c.Ready[action] = slices.Collect(d.ReadyJobs("test", action, true))
 		for _, lane := range []string{"a", "b"} {
 			for id, open := range d.LaneJobs("test", action, lane) {
 				c.Lanes[action+lane] = append(c.Lanes[action+lane], fmt.Sprint(id, open))
@@ -195,8 +195,8 @@ func TestDue_Action(t *testing.T) {
 	step := testJob(1, "", 0, 1)
 	step.Key, step.ID, step.Place.Queue.Action = stepKey, stepKey.FlightID(), "trip.hotel"
 	d.Update(nil, step)
-	require.Equal(t, []flight.ID{step.ID}, slices.Collect(d.ReadyJobs("test", "trip.hotel")))
-	require.Empty(t, slices.Collect(d.ReadyJobs("test", "trip")))
+	require.Equal(t, []flight.ID{step.ID}, slices.Collect(d.ReadyJobs("test", "trip.hotel", true)))
+	require.Empty(t, slices.Collect(d.ReadyJobs("test", "trip", true)))
 }
 
 func testJob(n int, lane string, limit uint16, due flight.Time) *flight.Flight {
@@ -215,21 +215,21 @@ func TestDue_LaneInOrder(t *testing.T) {
 		d.Update(nil, f)
 	}
 	require.Equal(t, 2, signals)
-	require.Equal(t, []flight.ID{first.ID, other.ID}, slices.Collect(d.ReadyJobs("test", "charge")))
+	require.Equal(t, []flight.ID{first.ID, other.ID}, slices.Collect(d.ReadyJobs("test", "charge", true)))
 	for _, state := range []flight.State{flight.StateRunning, flight.StateInDoubt, flight.StateAwaitingApproval} {
 		next := *first
 		next.State = state
 		d.Update(first, &next)
 		first = &next
 		require.True(t, d.LaneBlocks(second.ID), state)
-		require.Equal(t, []flight.ID{other.ID}, slices.Collect(d.ReadyJobs("test", "charge")))
+		require.Equal(t, []flight.ID{other.ID}, slices.Collect(d.ReadyJobs("test", "charge", true)))
 	}
 	done := *first
 	done.State = flight.StateSucceeded
 	d.Update(first, &done)
 	require.False(t, d.LaneBlocks(second.ID))
 	require.Equal(t, 3, signals)
-	require.Equal(t, []flight.ID{second.ID, other.ID}, slices.Collect(d.ReadyJobs("test", "charge")))
+	require.Equal(t, []flight.ID{second.ID, other.ID}, slices.Collect(d.ReadyJobs("test", "charge", true)))
 }
 
 // A job that is due later stands behind every job that is due before it, also behind one that was submitted afterwards.
@@ -245,7 +245,7 @@ func TestDue_LaneOrdersByFirstDueTime(t *testing.T) {
 	require.Zero(t, d.NextStart(&flight.Header{Now: 1}), "a job that its lane holds has no timer")
 	d.Update(now, nil)
 	d.Advance(&flight.Header{Now: 100})
-	require.Equal(t, []flight.ID{later.ID}, slices.Collect(d.ReadyJobs("test", "charge")))
+	require.Equal(t, []flight.ID{later.ID}, slices.Collect(d.ReadyJobs("test", "charge", true)))
 }
 
 // At no time are more jobs of a lane open than the smallest limit of any of them.
@@ -295,7 +295,7 @@ func TestDue_Priorities(t *testing.T) {
 	for _, f := range []*flight.Flight{low, high, higher} {
 		d.Update(nil, f)
 	}
-	require.Equal(t, []flight.ID{higher.ID, high.ID, low.ID}, slices.Collect(d.ReadyJobs("test", "charge")))
+	require.Equal(t, []flight.ID{higher.ID, high.ID, low.ID}, slices.Collect(d.ReadyJobs("test", "charge", true)))
 	for p := range d.Pools() {
 		require.Equal(t, flight.PoolStatus{Namespace: "test", Action: "charge", States: map[flight.State]int{flight.StateReady: 3}, Ready: 3, Oldest: 5}, p)
 	}

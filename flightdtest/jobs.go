@@ -16,11 +16,11 @@ type jobs struct {
 
 var _ remote.Jobs = jobs{}
 
-func (j jobs) Ready(namespace, action string) iter.Seq[flight.ID] {
+func (j jobs) Ready(namespace, action string, lookUps bool) iter.Seq[flight.ID] {
 	return func(yield func(flight.ID) bool) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.due.ReadyJobs(namespace, action)(yield)
+		j.due.ReadyJobs(namespace, action, lookUps)(yield)
 	}
 }
 

@@ -138,14 +138,14 @@ func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns stri
 	number := 0
 	for chunk := range slices.Chunk(lines, submitChunk) {
 		if r.Context().Err() != nil {
-			return nil // the caller has gone; it sends the same lines again
+			return r.Context().Err() // the caller has gone, or the node drains; the same lines again are harmless
 		}
 		out = append(out, jr.submitSome(r, ns, number, chunk)...)
 		number += len(chunk)
 	}
 	w.Header()["Content-Type"] = []string{wire.TypeNDJSON}
-	w.WriteHeader(http.StatusOK) // its index is that of all lines
-	_, _ = w.Write(out)          // it fails if the caller has gone
+	w.WriteHeader(http.StatusOK) // with the index of the ledger, which has all lines now
+	_, _ = w.Write(out)          // an error says that the caller has gone
 	return nil
 }
 
@@ -216,7 +216,7 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 			}
 			return other + len(input)
 		},
-		Namespace: ns, Actions: claim.Actions, Slots: int(claim.Slots), Session: jr.unsealSession(r, claim.Session), Nonce: claim.Nonce,
+		Namespace: ns, Actions: claim.Actions, WithoutLookUp: claim.WithoutLookUp, Slots: int(claim.Slots), Session: jr.unsealSession(r, claim.Session), Nonce: claim.Nonce,
 		NotAfter: flight.Time(claim.NotAfter), Owner: auth.Redact(claim.Owner), Wait: wire.Wait(claim.WaitMS), StillAllowed: open.StillAllowed, PublicURL: publicURL, Trace: jr.traceOf(r),
 	})
 	if err != nil {

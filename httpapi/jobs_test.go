@@ -52,6 +52,7 @@ func TestJobs_BadInput(t *testing.T) {
 		{claims, claim(`"actions":[],"slots":1`), "/actions"},
 		{claims, claim(`"actions":["a/b"],"slots":1`), "/actions/0"},
 		{claims, claim(`"actions":["charge","charge"],"slots":1`), "/actions/1"},
+		{claims, claim(`"actions":["charge"],"without_look_up":["refund"],"slots":1`), "/without_look_up/0"},
 		{claims, claim(`"actions":["charge"],"slots":0`), "/slots"},
 		{claims, claim(`"actions":["charge"],"slots":1001`), "/slots"},
 	} {

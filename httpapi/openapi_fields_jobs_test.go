@@ -40,6 +40,7 @@ func jobDocs() map[string]fieldDoc {
 		"ClaimRequest.session":      {about: "the session that holds the jobs"},
 		"ClaimRequest.not_after":    {about: "ledger time in milliseconds after which the claim hands out nothing: the wait and 2 s ahead, the same in each repeat. Absent: the node sets it, and you cannot abandon the jobs", max: wire.MaxLedgerTime},
 		"ClaimRequest.wait_ms":      {about: "how long to wait for the first job", max: wire.MaxWaitMS},
+		"without_look_up":           {about: "those of the actions whose unknown outcomes the worker cannot look up: it is not handed these jobs"},
 		"ClaimRequest.callback":     {about: "true: each job has a `callback_url`, if the server has a `public_url`"},
 		"actions":                   {about: "the actions that the worker performs; their jobs are handed out in turn", maxItems: wire.MaxClaimActions},
 		"slots":                     {about: "how many jobs at most", min: 1, max: wire.MaxSlots},

@@ -18,8 +18,10 @@ import (
 type ClaimRequest struct {
 	Namespace string
 	Actions   []string
-	Slots     int // the most jobs to hand out
-	Session   flight.SessionID
+	// WithoutLookUp are those of the actions whose unknown outcomes the worker cannot look up: others are handed these jobs.
+	WithoutLookUp []string
+	Slots         int // the most jobs to hand out
+	Session       flight.SessionID
 	// Nonce is new for each claim, and the same for each repeat. The nonce of each attempt is wire.JobNonce of it.
 	Nonce    string
 	NotAfter flight.Time // of each Open; the worker sets it once per nonce

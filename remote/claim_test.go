@@ -28,7 +28,7 @@ type jobsView struct {
 }
 
 // Ready implements remote.Jobs.
-func (v *jobsView) Ready(namespace, action string) iter.Seq[flight.ID] {
+func (v *jobsView) Ready(namespace, action string, lookUps bool) iter.Seq[flight.ID] {
 	due, h := flight.NewDue(), v.Header()
 	for _, id := range v.all {
 		if f, err := v.Flight(id); err == nil && f != nil {
@@ -37,7 +37,7 @@ func (v *jobsView) Ready(namespace, action string) iter.Seq[flight.ID] {
 	}
 	h.Now = v.Now()
 	due.Advance(&h)
-	return due.ReadyJobs(namespace, action)
+	return due.ReadyJobs(namespace, action, lookUps)
 }
 
 // Paused implements remote.Jobs.
@@ -293,6 +293,43 @@ func TestClaim_LargeJobs_RestStaysUnclaimed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A worker without a look-up is not handed the job that has to be looked up, but the one behind it. The other job is left to a worker
+// with a look-up.
+func TestClaim_WithoutLookUp_OtherJobs(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		ledger := &faultyLedger{Follower: fd.Ledger.Follower()}
+		pools := poolsOf(fd.Remote(), ledger, 2)
+		policy := flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Second}
+		for i := range 2 {
+			require.NoError(t, pools.Submit(t.Context(), []remote.SubmitRequest{{Key: keyOf(fmt.Sprint(i)), Submission: submissionOf(`{}`, policy)}})[0].Err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go pools.Run(ctx)
+		claim := func(nonce string, without ...string) []remote.Job {
+			req := claimOf(ledger, session(t, fd), nonce, 1)
+			req.WithoutLookUp = without
+			jobs, err := pools.Claim(t.Context(), req)
+			require.NoError(t, err)
+			return jobs
+		}
+		first := claim("first", "charge")
+		require.Len(t, first, 1)
+		require.Equal(t, keyOf("0"), first[0].Flight.Key)
+		_, err := fd.Remote().Report(t.Context(), reportOf(first[0].OpenAnswer, flight.OutcomeUnknown, ""))
+		require.NoError(t, err)
+		sleep(t, 2*time.Second) // the settle delay is over
+		next := claim("next", "charge")
+		require.Len(t, next, 1)
+		require.Equal(t, keyOf("1"), next[0].Flight.Key)
+		require.Empty(t, claim("none", "charge"))
+		last := claim("last")
+		require.Len(t, last, 1)
+		require.Equal(t, keyOf("0"), last[0].Flight.Key)
+		require.Equal(t, flight.DecisionVerify, last[0].Decision)
+	})
 }
 
 // A job whose only attempt was lost by a restore is handed out for a look-up, of which nothing is known but its key.

@@ -31,9 +31,9 @@ type Jobs interface {
 
 // JobTable says how the submitted jobs stand.
 type JobTable interface {
-	// Ready iterates over the jobs of an action that can be handed out now, in their order. The loop's body must not wait and
-	// must not read the ledger.
-	Ready(namespace, action string) iter.Seq[flight.ID]
+	// Ready iterates over the jobs of an action that can be handed out now, in their order; without lookUps not over those whose
+	// outcome has to be looked up. The loop's body must not wait and must not read the ledger.
+	Ready(namespace, action string, lookUps bool) iter.Seq[flight.ID]
 	// Paused reports whether the ledger says that no job of an action is handed out.
 	Paused(namespace, action string) bool
 	// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, in no order.
@@ -171,7 +171,7 @@ func (p *Pools) take(req *ClaimRequest) (taken []flight.ID) {
 		if actions[i] = action; p.jobs.Paused(req.Namespace, action) {
 			continue
 		}
-		for id := range p.jobs.Ready(req.Namespace, action) {
+		for id := range p.jobs.Ready(req.Namespace, action, !slices.Contains(req.WithoutLookUp, action)) {
 			if now.Before(p.taken[id].until) {
 				continue
 			}

@@ -15,9 +15,9 @@ import (
 // noJobs are Jobs of which only wake is used.
 type noJobs struct{ Jobs }
 
-func (noJobs) OnReady(func(namespace, action string))   {}
-func (noJobs) OnEnded(func(namespace, action string))   {}
-func (noJobs) Ready(string, string) iter.Seq[flight.ID] { return func(func(flight.ID) bool) {} }
+func (noJobs) OnReady(func(namespace, action string))         {}
+func (noJobs) OnEnded(func(namespace, action string))         {}
+func (noJobs) Ready(string, string, bool) iter.Seq[flight.ID] { return func(func(flight.ID) bool) {} }
 
 // A claim that takes other jobs than the one it was woken for lets that one wake the next claim.
 func TestPools_WokenButServed_WakesTheNext(t *testing.T) {

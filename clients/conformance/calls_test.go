@@ -339,7 +339,7 @@ func rejectedWhileAnotherIsDown(t *trial) {
 			for range 3 { // after a failure the client asks the other server first
 				started := time.Now()
 				t.requireAnswer(d.do(t.call()), "unauthenticated")
-				require.Less(t, time.Since(started), 15*time.Second, "it is told at once, and not after the 20 s of retries")
+				require.Less(t, time.Since(started), 15*time.Second, "the caller gets its error at once, and not after the 20 s of retries")
 			}
 			t.waitFlight("is not in doubt", func(f wireFlight) bool { return f.State == "" || f.State == "ready" && !f.Tainted })
 		}

@@ -170,7 +170,7 @@ func waitWithoutRoom(t *trial) {
 			reads++
 		}
 	}
-	require.LessOrEqual(t, reads, 6)
+	require.LessOrEqual(t, reads, 12)
 	t.worker()
 	a := p.waitOne()
 	require.Empty(t, a.Error, a.Detail)
@@ -201,7 +201,7 @@ func waitThroughApproval(t *trial) {
 	t.requireOneEffect(1)
 }
 
-// batchAnsweredByMaintenance: an answer that does not tell of each job of a batch is none.
+// batchAnsweredByMaintenance: a batch is sent again after an answer that does not name each of its jobs.
 func batchAnsweredByMaintenance(t *trial) {
 	page := cannedAnswers()["maintenance"]
 	t.proxy.failOnce(":submit", fault{cut: true, canned: &page})

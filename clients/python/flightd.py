@@ -1841,8 +1841,8 @@ class Client:
     def close(self) -> None:
         """Ends ``run`` and the work in the background, and closes the session. Reports on disk wait for the next client;
         reports that could not be spooled are sent once more."""
-        self.stop()
         self._closed.set()
+        self.stop()
         thread = self._spool_thread
         if thread is not None:
             thread.join(5.0)
@@ -2952,6 +2952,8 @@ class _Worker:
     def __init__(self, client: Client, concurrency: int) -> None:
         self._client, self._concurrency = client, concurrency
         self._stop = client._stop_worker = threading.Event()  # of this run: an old claim may still wait for its answer
+        if client._closed.is_set():
+            self._stop.set()
         self._freed = threading.Event()  # a job has ended
         self._lock = threading.Lock()
         self._running: Dict[threading.Thread, Flight] = {}  # _lock guards what is added, so that each has been started
@@ -3008,7 +3010,7 @@ class _Worker:
                 claimed_before = True
                 if jobs or time.monotonic() - asked > _CLAIM_WAIT / 2:
                     pause = _MIN_CLAIM_PAUSE
-                else:  # a server without room for a wait has answered at once, or would hand out what was left again
+                else:  # a server without room for a wait has answered at once
                     pause = min(pause, 1.0)
                     self._stop.wait(pause * random.uniform(0.5, 1.5))
                     pause *= 2
@@ -3035,7 +3037,8 @@ class _Worker:
                     self._stop.wait(1.0)
 
     def _leave_unable(self, job: Flight) -> bool:
-        """Gives back a job that has to be looked up, if this worker has no look-up for it, and returns whether it did."""
+        """Gives back a job that has to be looked up since the server took it, if this worker has no look-up for it, and returns
+        whether it did."""
         if job._job is None or job._job[0]["decision"] != "verify" or job._look_up is not None:
             return False
         _log.warning("flightd: %s is left to another worker: the outcome of its effect is unknown, and this worker has no look_up",
@@ -3057,6 +3060,7 @@ class _Worker:
         if session is None:
             raise Unavailable("no session could be made")
         request = {"session": session.id, "nonce": claim.text, "not_after": claim.not_after, "actions": actions,
+                   "without_look_up": [name for name in actions if client._handlers[name].look_up is None],
                    "slots": slots, "wait_ms": wait, "owner": client._owner()}
         self._claim = claim
         if self._stop.is_set():  # run() may have ended an older claim, and then left the session open for this one

@@ -1563,7 +1563,7 @@ export class Client {
   private deployment = "";
   private connecting: Promise<void> | undefined;
   private spoolTimer: NodeJS.Timeout | undefined;
-  private closed = false;
+  /** @internal */ closed = false;
   private ledgerClock = { ms: 0, at: now() }; // the ledger's time, 0 if no answer has named it, and when one did
   private ledgerIndex: [epoch: number, entry: number] = [0, 0]; // the greatest one that an answer named; each request sends it
   /** @internal that are renewed */ readonly sessions = new Set<Session>();
@@ -1734,7 +1734,7 @@ export class Client {
   /** Returns a worker, which performs jobs of the actions that `on` names. */
   worker(options: WorkerOptions = {}): Worker { return new Worker(this, options); }
 
-  /** @internal those that run */ readonly workers = new Set<Worker>();
+  /** @internal workers that run */ readonly workers = new Set<Worker>();
   /** @internal policies that workers of this process declare, by action */ readonly policies = new Map<string, DeclaredPolicy>();
 
   /** @internal Declares the policy of a worker of this process, once. It returns the error of run, if the document differs. */
@@ -2808,6 +2808,7 @@ export class Worker {
    */
   async run(): Promise<void> {
     if (this.handlers.size === 0) throw new TypeError("a worker needs a handler (worker.on)");
+    if (this.client.closed) throw new Error("the client is closed");
     this.ending = new AbortController();
     this.drained = false;
     const { signal } = this.ending;
@@ -2816,7 +2817,7 @@ export class Worker {
     process.once("SIGTERM", stop).once("SIGINT", stop);
     this.client.workers.add(this);
     try {
-      let claimedBefore = false;
+      let [claimedBefore, refused]: [boolean, FlightdError | undefined] = [false, undefined];
       for (let pause = MIN_CLAIM_PAUSE_MS; !signal.aborted;) {
         const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
         if (slots <= 0) {
@@ -2838,7 +2839,7 @@ export class Worker {
             }));
           }
           if (jobs.length > 0 || performance.now() - asked > CLAIM_WAIT_MS / 2) pause = MIN_CLAIM_PAUSE_MS;
-          else { // a server without room for a wait has answered at once, or would hand out what was left again
+          else { // a server without room for a wait has answered at once
             pause = Math.min(pause, 1000);
             await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
             pause *= 2;
@@ -2846,7 +2847,10 @@ export class Worker {
         } catch (e) {
           if (signal.aborted) break;
           if (e instanceof PolicyDiffers) throw e;
-          if (!claimedBefore && e instanceof FlightdError && ["forbidden", "unauthenticated", "input_invalid"].includes(e.code)) throw e; // a person must act
+          if (!claimedBefore && e instanceof FlightdError && ["forbidden", "unauthenticated", "input_invalid"].includes(e.code)) { // a person must act
+            refused = e;
+            break;
+          }
           this.client.log(`no jobs could be claimed; trying again: ${textOf(e)}`);
           await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined);
           pause = Math.min(2 * pause, 10_000);
@@ -2858,6 +2862,7 @@ export class Worker {
       this.drained = true;
       for (const job of this.running.keys()) job.nonce.attempt?.cancel();
       await this.claim?.session?.close(); // so that no late copy of a claim opens anything
+      if (refused) throw refused;
     } finally {
       this.client.workers.delete(this);
       process.off("SIGTERM", stop).off("SIGINT", stop);
@@ -2867,7 +2872,7 @@ export class Worker {
   /** Ends run. */
   stop(): void { this.ending.abort(new Error("the worker stops")); }
 
-  /** Gives back a job that has to be looked up, if this worker has no look-up for it, and returns whether it did. */
+  /** Gives back a job that has to be looked up since the server took it, if this worker has no look-up for it. Returns whether it did. */
   private leaveUnable(job: Call<any, any>): boolean {
     const given = job.job?.json ?? {};
     if (given["decision"] !== "verify" || this.handlers.get(actionOf(given))?.lookUp) return false;
@@ -2886,6 +2891,7 @@ export class Worker {
     if (!session) throw new Unavailable("no session could be made", "unreachable");
     this.claim = claim;
     const request = { session: session.id, nonce: claim.text, not_after: claim.notAfter, actions: [...this.handlers.keys()], slots,
+      without_look_up: [...this.handlers].filter(([, h]) => !h.lookUp).map(([name]) => name),
       wait_ms: CLAIM_WAIT_MS, owner: client.owner() };
     const o = { mustContain: "jobs", nonce: claim.text };
     try {

@@ -73,10 +73,12 @@ type ClaimRequest struct {
 	Nonce    string   `json:"nonce" limit:"nonce"`                    // new for each claim, the same for each repeat
 	NotAfter int64    `json:"not_after,omitzero" limit:"ledger_time"` // of each attempt's open; 0: the node sets it
 	Actions  []string `json:"actions"`
-	Slots    int64    `json:"slots" limit:"tries"`
-	WaitMS   *int64   `json:"wait_ms,omitzero" limit:"wait_ms"`
-	Owner    string   `json:"owner,omitzero" limit:"word"`
-	Callback bool     `json:"callback,omitzero"` // each job has a callback URL, if the server has a public one
+	// WithoutLookUp are those of the actions whose unknown outcomes the worker cannot look up: others are handed these jobs.
+	WithoutLookUp []string `json:"without_look_up,omitzero"`
+	Slots         int64    `json:"slots" limit:"tries"`
+	WaitMS        *int64   `json:"wait_ms,omitzero" limit:"wait_ms"`
+	Owner         string   `json:"owner,omitzero" limit:"word"`
+	Callback      bool     `json:"callback,omitzero"` // each job has a callback URL, if the server has a public one
 }
 
 // ClaimAnswer is the answer to a claim.
@@ -182,6 +184,11 @@ func (r *ClaimRequest) Parse() *Invalid {
 		}
 		if slices.Contains(r.Actions[:i], action) { // its jobs would be handed out twice
 			return BadField(fmt.Sprintf("/actions/%d", i), "the action is named twice")
+		}
+	}
+	for i, action := range r.WithoutLookUp {
+		if !slices.Contains(r.Actions, action) {
+			return BadField(fmt.Sprintf("/without_look_up/%d", i), "not one of the actions")
 		}
 	}
 	return nil
