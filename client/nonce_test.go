@@ -192,6 +192,8 @@ func TestTableOfNonces(t *testing.T) {
 	left.update(func() { left.abandoning, left.left = false, true })
 	require.NoError(t, s.renewCtx.Err(), "a copy of its open may still open an attempt, which a renewal lists")
 	left.update(func() { left.expiresAt = clock.Now() })
+	require.NoError(t, s.renewCtx.Err(), "the copy may have arrived since the last renewal")
+	left.update(func() { s.listedAt = clock.Now() })
 	require.Error(t, s.renewCtx.Err())
 	require.Len(t, s.nonces, maxNonces, "nonces that were given up stay")
 }

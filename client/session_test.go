@@ -208,16 +208,6 @@ func TestSession_LostClaim(t *testing.T) {
 	require.False(t, s.isNeeded(none))
 }
 
-// A session is renewed for an open that was left until a renewal was sent after its not_after: it lists what a late copy has opened.
-func TestSession_LeftOpen(t *testing.T) {
-	s := &session{nonces: map[string]*opening{}}
-	s.listedAt = clock.Now()
-	o := &opening{session: s, phase: phaseGivenUp, left: true, expiresAt: clock.Now()}
-	require.True(t, o.needsSession(), "a copy may have arrived since the last renewal")
-	s.listedAt = clock.Now()
-	require.False(t, o.needsSession())
-}
-
 // The server is away when a handler hangs, and when it has ended: its own report replaces the one of an unknown outcome in the spool.
 func TestReplaceReport(t *testing.T) {
 	for _, back := range []bool{true, false} {
