@@ -65,8 +65,12 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 	case f.NotBefore > now:
 		until("its first attempt is due at %s", f.NotBefore)
 	}
-	if job && fw.queues.Workers(f.Key.Namespace(), action) == 0 {
+	switch {
+	case !job:
+	case fw.queues.Workers(f.Key.Namespace(), action) == 0:
 		add(wire.BlockedByNoWorkers, "no worker has asked for jobs of the action %s within a minute", action)
+	case f.Verifying() && !fw.queues.LooksUp(f.Key.Namespace(), action):
+		add(wire.BlockedByNoWorkers, "its outcome has to be looked up, and no worker of the action %s that has asked within a minute has a look-up", action)
 	}
 	return blocks
 }

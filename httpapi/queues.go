@@ -24,6 +24,8 @@ type Queues interface {
 	LaneBlocker(id flight.ID) (first flight.ID, blocked bool)
 	// Workers returns how many workers have asked for jobs of an action lately.
 	Workers(namespace, action string) int
+	// LooksUp reports whether one of them looks up unknown outcomes.
+	LooksUp(namespace, action string) bool
 	// PauseChanged is called when the ledger has stored that an action is paused, or is not any more. It returns when no claim that
 	// looked before is opening a job.
 	PauseChanged(ctx context.Context, namespace, action string) error

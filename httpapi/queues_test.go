@@ -1,9 +1,11 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,6 +50,15 @@ func TestBlockedBy(t *testing.T) {
 	require.Equal(t, []string{"time"}, blocks("first"), "its retry")
 	body := d.get("/v1/flights/" + d.flightID("charge/second")).body
 	require.Contains(t, string(body), "charge/first stands before it in the lane a, and is waiting for its retry")
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", `{"action":"look","id":"1","recovery":"verify","settle_ms":1}`).status)
+	const unable = `{"session":"%s","nonce":"%s","actions":["look"],"without_look_up":["look"],"slots":1,"wait_ms":0}`
+	jobs = decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(unable, session, "o"))).Jobs
+	require.Len(t, jobs, 1)
+	d.report(jobs[0].OpenAnswer, `"outcome":"unknown"`)
+	d.fake.Ledger.Advance(time.Second)
+	require.Empty(t, decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(unable, session, "p"))).Jobs)
+	body = d.get("/v1/flights/" + d.flightID("look/1")).body
+	require.Contains(t, string(body), "no worker of the action look that has asked within a minute has a look-up")
 	d.openInDoubt("doubt")
 	require.Equal(t, []string{"in_doubt"}, blocks("doubt"))
 	a := d.proceed(`{"action":"charge","id":"called","callback":true}`)

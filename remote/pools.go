@@ -230,7 +230,7 @@ func (p *Pools) wait(req *ClaimRequest) *waiter {
 		id := poolID{req.Namespace, action}
 		w.pools = append(w.pools, id)
 		p.waiting[id] = append(p.waiting[id], w)
-		p.noteWorker(id, req.Session)
+		p.noteWorker(id, req.Session, !slices.Contains(req.WithoutLookUp, action))
 	}
 	return w
 }

@@ -70,6 +70,14 @@ func (p *Pools) Workers(namespace, action string) int {
 	return 0
 }
 
+// LooksUp reports whether a worker that looks up unknown outcomes has asked for jobs of an action at this node lately.
+func (p *Pools) LooksUp(namespace, action string) bool {
+	p.waitMu.Lock()
+	defer p.waitMu.Unlock()
+	u := p.use[poolID{namespace, action}]
+	return u != nil && time.Since(u.lookUpAt) < workerMemory
+}
+
 // settleInterval is how often PauseChanged looks whether claims are still opening jobs.
 const settleInterval = 5 * time.Millisecond
 
@@ -106,9 +114,10 @@ func (p *Pools) isOpening(id poolID) bool {
 
 // poolUse is what a node that leads remembers of the use of one action.
 type poolUse struct {
-	workers map[flight.SessionID]time.Time // when each worker's session last asked for jobs
-	ended   float64                        // jobs that have ended; those of a time ago weigh less
-	endedAt time.Time                      // of the last one
+	workers  map[flight.SessionID]time.Time // when each worker's session last asked for jobs
+	lookUpAt time.Time                      // when one that looks up unknown outcomes last asked
+	ended    float64                        // jobs that have ended; those of a time ago weigh less
+	endedAt  time.Time                      // of the last one
 }
 
 // rateMemory is the time after which an ended job weighs 1/e in the rate.
@@ -153,9 +162,12 @@ func (p *Pools) useOf(id poolID) *poolUse {
 	return u
 }
 
-// noteWorker remembers that a session works an action. The caller holds waitMu.
-func (p *Pools) noteWorker(id poolID, session flight.SessionID) {
+// noteWorker remembers that a session works an action, and whether it looks up unknown outcomes. The caller holds waitMu.
+func (p *Pools) noteWorker(id poolID, session flight.SessionID, looksUp bool) {
 	u := p.useOf(id)
+	if looksUp {
+		u.lookUpAt = time.Now()
+	}
 	if _, known := u.workers[session]; !known {
 		maps.DeleteFunc(u.workers, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= workerMemory })
 	}
