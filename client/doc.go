@@ -18,9 +18,9 @@
 // A session's table has each nonce from before its first open is sent until the ledger's final answer. A nonce that is
 // given up before its effect has started is abandoned, unless the last answer was final (isFinal), and stays in the
 // table until the session ends. Where all answers came from nodes that had not proposed the open (isUnproposed), a copy
-// that the network made may still open an attempt until not_after: the session is renewed until then, and a nonce without
-// a session is abandoned afterwards (leftOpens). A renewal lists the attempts that are open under the session.
-// listedActionFor decides about each of them:
+// that the network made may still open an attempt until not_after: the session is renewed until a renewal was sent after that,
+// and a nonce without a session is abandoned then (leftOpens). A renewal lists the attempts that are open under the
+// session. listedActionFor decides about each of them:
 //
 //	state of the nonce                     action for its attempt
 //	no answer yet, or attempt held         none

@@ -12,7 +12,7 @@ import (
 type trial struct {
 	testing.TB
 	c   *testCluster
-	act *actor // of the leader at the begin
+	act *actor // of the leader at the beginning
 
 	mu      sync.Mutex // guards failure
 	failure string
@@ -21,10 +21,13 @@ type trial struct {
 func (tr *trial) Errorf(format string, args ...any) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.failure += fmt.Sprintf(format, args...)
+	tr.failure += fmt.Sprintf(format, args...) + "\n"
 }
 
-func (tr *trial) FailNow() { runtime.Goexit() }
+func (tr *trial) FailNow() {
+	tr.Errorf("") // also without a message the run has failed
+	runtime.Goexit()
+}
 
 // leader returns the number of the leader, which must not change from now on.
 func (tr *trial) leader(c *testCluster) int {

@@ -3,8 +3,8 @@
 // A test starts a real flightd, a fault proxy in front of it, and a provider that counts the effects that really
 // happened and can be blocked. It talks to a small driver program per language (driver.py, driver.mts, godriver) over
 // standard input and output, one JSON object per line. The first line configures a client. Each further line is a call
-// of once, answered by one line per caller; or the submission of a job, answered when the job has ended. A driver whose first line has
-// "work" performs jobs, too.
+// of once, answered by one line per caller; the submission of a job, answered when the job has ended; that of a batch of jobs; or the end
+// of the client. A driver whose first line has "work" performs jobs, too.
 //
 // TestSoak runs callers of all languages with the same keys while requests and answers are lost, delayed, duplicated,
 // exchanged and replaced, and while flightd and callers are killed or frozen. One of the two callers in Python pauses its

@@ -2817,7 +2817,8 @@ export class Worker {
     process.once("SIGTERM", stop).once("SIGINT", stop);
     this.client.workers.add(this);
     try {
-      let [claimedBefore, refused]: [boolean, FlightdError | undefined] = [false, undefined];
+      let claimedBefore = false;
+      let rejection: FlightdError | undefined;
       for (let pause = MIN_CLAIM_PAUSE_MS; !signal.aborted;) {
         const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
         if (slots <= 0) {
@@ -2848,7 +2849,7 @@ export class Worker {
           if (signal.aborted) break;
           if (e instanceof PolicyDiffers) throw e;
           if (!claimedBefore && e instanceof FlightdError && ["forbidden", "unauthenticated", "input_invalid"].includes(e.code)) { // a person must act
-            refused = e;
+            rejection = e;
             break;
           }
           this.client.log(`no jobs could be claimed; trying again: ${textOf(e)}`);
@@ -2862,7 +2863,7 @@ export class Worker {
       this.drained = true;
       for (const job of this.running.keys()) job.nonce.attempt?.cancel();
       await this.claim?.session?.close(); // so that no late copy of a claim opens anything
-      if (refused) throw refused;
+      if (rejection) throw rejection;
     } finally {
       this.client.workers.delete(this);
       process.off("SIGTERM", stop).off("SIGINT", stop);
