@@ -117,9 +117,10 @@ func membersAreDefragmentedInTurn(t *trial) {
 	require.NoError(t, ctx.Err(), "a member was not defragmented: %s", said.String())
 	var turns []string
 	for _, m := range regexp.MustCompile(`may be defragmented" node=(\w+)`).FindAllStringSubmatch(said.String(), -1) {
-		turns = append(turns, m[1])
+		if !slices.Contains(turns, m[1]) { // a turn that was not taken is given again, and a file that is still large gets another
+			turns = append(turns, m[1])
+		}
 	}
-	turns = slices.Compact(turns) // a turn that was not taken is given again
 	require.Len(t, turns, 3, said.String())
 	require.Equal(t, lead.cluster.name(), turns[2], "the leader's own comes last")
 }
