@@ -2,11 +2,12 @@ package flight
 
 // importReceipt stores the receipt of an effect that happened before or outside flightd. It creates a finished flight for a
 // key that was never used. It never changes a used key: a receipt of this ledger takes precedence. While the ledger is
-// reconciling, the receipt may be of an attempt that the restore has lost: a flight without a receipt gets it.
+// reconciling, the receipt may be of an attempt that the restore has lost: a flight without a receipt gets it. So does a step
+// of a saga then, or an undo, also if the ledger does not know the saga, or the saga has ended.
 func (t *transition) importReceipt(c *Import) Decision {
 	f := t.flight()
 	switch {
-	case t.key.IsStep() || !c.Outcome.Final():
+	case !c.Outcome.Final(), t.key.IsStep() && !(t.header.Reconciling && c.Outcome == OutcomeSucceeded):
 		return DecisionFailedPrecondition
 	case t.absent() && f != nil && f.Generation > 1 && !t.header.Reconciling:
 		return DecisionFailedPrecondition // a person freed the key so that the effect runs again

@@ -23,9 +23,9 @@ func (t *transition) cancel(c *Cancel) Decision {
 	}
 	f = t.editFlight()
 	f.Cancel = &Attribution{Actor: Sanitize(c.Actor), Reason: Sanitize(c.Reason), At: t.header.Now}
-	started := f.AttemptCount > 0 && f.Policy.Saga
+	started := (f.AttemptCount > 0 || t.header.Reconciling) && f.Policy.Saga // a restore may have lost that its steps have happened
 	switch {
-	case f.State == StateWaiting && !f.Wake.Callback, started && f.State == StateScheduled:
+	case f.State == StateWaiting && !f.Wake.Callback, started && (f.State == StateScheduled || f.State == StateAwaitingApproval):
 		f.NotBefore, f.Wake = 0, nil
 		t.makeReady() // the saga's steps must be undone
 	case f.OpenAttempt() != nil, f.Verifying(), f.State == StateInDoubt, started:

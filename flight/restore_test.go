@@ -1,6 +1,7 @@
 package flight_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -212,5 +213,64 @@ func TestRestore_ErasesTheBodyOfARedactedFlight(t *testing.T) {
 		p := newScript(t, hold).run(submit, cancel, redact, acceptRestore, late).expect(flight.DecisionAccepted, flight.StateSucceeded)
 		require.Zero(t, p.flight().Receipt.Body.StoredSize)
 		require.False(t, p.flight().Receipt.Body.Digest.IsZero())
+	}
+}
+
+// While the ledger is reconciling, an import gives a step of a saga, or an undo, the receipt that the restore has lost: as its late report would,
+// whatever the ledger knows of the saga.
+func TestRestore_ImportsStepsOfSagas(t *testing.T) {
+	policy := flight.Policy{Saga: true, Retention: retention}
+	start := &flight.Submit{Key: sagaKey, Submission: flight.Submission{Policy: policy, Fingerprint: fp1}}
+	drive := openOf(sagaKey, policy, flight.Session{}, nonce1, fp1)
+	driver := flight.Token{StoreEpoch: 1, Number: 1}
+	submitted := &flight.Submit{Key: stepKey, Submission: flight.Submission{Policy: flight.Policy{Retention: retention}, Driver: driver}}
+	restored := &flight.Restore{From: 1, Hold: time.Minute}
+	for name, before := range map[string][]flight.Command{
+		"the ledger knows no saga":   nil,
+		"the saga was not driven":    {start},
+		"the step was not submitted": {start, drive},
+		"the step waits":             {start, drive, submitted},
+		"an attempt is open":         {start, drive, submitted, openOf(stepKey, flight.Policy{}, sessions[0], nonce2, fp1)},
+		"the saga is undone": {start, drive, submitted, &flight.Cancel{Key: sagaKey, Generation: 1}, &flight.Cancel{Key: stepKey, Generation: 1, Driver: driver},
+			&flight.BeginUndo{Key: sagaKey, Generation: 1, Token: driver}, &flight.Report{Key: sagaKey, Generation: 1, Token: driver, Outcome: flight.OutcomeRefused}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, k := range [...]flight.Key{stepKey, undoKey} {
+				brought := importOf(k, flight.OutcomeSucceeded, "x", flight.Fingerprint{})
+				w, _ := applyAll(t, newLedger(sagaKey, stepKey, undoKey), append(slices.Clip(before), restored)...)
+				_, reply := applyAll(t, w, importOf(k, flight.OutcomeRefused, "", flight.Fingerprint{}))
+				require.Equal(t, flight.DecisionFailedPrecondition, reply.Decision)
+				w, reply = applyAll(t, w, brought)
+				require.Equal(t, flight.DecisionAccepted, reply.Decision)
+				f := w.flight(k)
+				require.Equal(t, flight.StateSucceeded, f.State)
+				require.Equal(t, flight.SourceImport, f.Receipt.Source)
+				require.NotZero(t, f.Ended, "undos follow the order of the ends")
+				w, reply = applyAll(t, w, brought)
+				require.Equal(t, flight.DecisionAccepted, reply.Decision, "a repeat")
+				w, reply = applyAll(t, w, &tick{by: time.Minute}, &flight.FinishRestore{Epoch: w.header.StoreEpoch}, brought)
+				require.Equal(t, flight.DecisionFailedPrecondition, reply.Decision, "the restore is over")
+				require.Equal(t, f.Receipt, w.flight(k).Receipt)
+			}
+		})
+	}
+}
+
+// A saga that the backup has as not yet driven may have run since. While the ledger is reconciling, a cancel marks it, and its driver undoes what has
+// happened; it does not end it as one that has begun nothing.
+func TestRestore_ACancelledSagaIsDriven(t *testing.T) {
+	for _, approval := range []bool{false, true} {
+		policy := flight.Policy{Saga: true, Retention: retention, Approval: approval}
+		start := &flight.Submit{Key: sagaKey, Submission: flight.Submission{Policy: policy, Fingerprint: fp1}}
+		mark := &flight.Cancel{Key: sagaKey, Generation: 1, Reason: "ordered twice"}
+		w, _ := applyAll(t, newLedger(sagaKey, stepKey), start, mark)
+		require.Equal(t, flight.StateCancelled, w.flight(sagaKey).State, "it has begun nothing")
+		w, _ = applyAll(t, newLedger(sagaKey, stepKey), start, &flight.Restore{From: 1, Hold: time.Minute}, mark)
+		require.Equal(t, flight.StateReady, w.flight(sagaKey).State)
+		require.NotNil(t, w.flight(sagaKey).Cancel)
+		drive := openOf(sagaKey, policy, flight.Session{}, nonce1, fp1)
+		drive.StoreEpoch, drive.NotAfter = w.header.StoreEpoch, w.header.Now.Add(90*time.Second)
+		_, reply := applyAll(t, w, importOf(stepKey, flight.OutcomeSucceeded, "x", flight.Fingerprint{}), &tick{by: time.Minute}, &flight.FinishRestore{Epoch: w.header.StoreEpoch}, drive)
+		require.Equal(t, flight.DecisionProceed, reply.Decision)
 	}
 }

@@ -55,7 +55,7 @@ func (s *step) checkImports() {
 		return
 	}
 	unused := b.State == flight.StateAbsent && (b.Generation <= 1 || s.h.Reconciling)
-	may := unused && !c.Key.IsStep() && c.Outcome.Final()
+	may := unused && s.mayImport(c)
 	s.require(s.r.Changed == may, "an import changed a used key, or did not store an unused one")
 	if may {
 		s.require(s.r.Decision == flight.DecisionAccepted && a.State.Terminal() && a.Receipt != nil, "an imported receipt was not stored")
@@ -85,8 +85,13 @@ func (s *step) checkImports() {
 func (s *step) importsLost() bool {
 	c, ok := s.c.(*flight.Import)
 	b := s.b
-	return ok && s.h.Reconciling && c.Outcome == flight.OutcomeSucceeded && !c.Key.IsStep() && b.State != flight.StateAbsent && b.State != flight.StateExpired &&
+	return ok && s.h.Reconciling && c.Outcome == flight.OutcomeSucceeded && b.State != flight.StateAbsent && b.State != flight.StateExpired &&
 		b.Receipt == nil && !b.Sealed && !b.Policy.Saga && b.Fingerprint.Matches(c.Fingerprint)
+}
+
+// mayImport reports whether the outcome may be imported for the key: for a step, only a success that a restored ledger has lost.
+func (s *step) mayImport(c *flight.Import) bool {
+	return c.Outcome == flight.OutcomeSucceeded && (!c.Key.IsStep() || s.h.Reconciling) || c.Outcome == flight.OutcomeRefused && !c.Key.IsStep()
 }
 
 func storedBytes(f *flight.Flight) int {

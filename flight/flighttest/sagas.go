@@ -36,8 +36,8 @@ func (s *step) checkSaga() {
 	case *flight.WakeUp:
 		may = may || b.State == flight.StateWaiting && a.State == flight.StateReady && b.Phase == a.Phase
 	case *flight.Cancel:
-		unstarted := b.AttemptCount == 0 && a.State == flight.StateCancelled
-		asleep := b.State == flight.StateWaiting && a.State == flight.StateReady
+		unstarted := b.AttemptCount == 0 && a.State == flight.StateCancelled && !s.h.Reconciling
+		asleep := (b.State == flight.StateWaiting || b.State == flight.StateAwaitingApproval && s.h.Reconciling) && a.State == flight.StateReady
 		may = may || b.Phase == flight.PhaseForward && b.Phase == a.Phase && a.Cancel != nil && (a.State == b.State || unstarted || asleep)
 	case *flight.SealKey:
 		may = may || b.AttemptCount == 0 && a.Sealed
@@ -45,6 +45,8 @@ func (s *step) checkSaga() {
 	s.require(may, "I9: a saga was changed by a command that must not change it")
 	s.require(!b.State.Terminal() || a.State == b.State && a.Receipt == b.Receipt || s.redacts(), "I4: a saga changed after its end")
 }
+
+func (s *step) imports() bool { _, ok := s.c.(*flight.Import); return ok }
 
 func (s *step) redacts() bool { _, ok := s.c.(*flight.Redact); return ok }
 
@@ -90,7 +92,7 @@ func (s *step) checkSteps() {
 	s.require(!b.Sealed || !s.opened(), "a sealed key was opened")
 	key := s.c.Target()
 	began := b.State == flight.StateAbsent && a.State != flight.StateAbsent && !a.Sealed
-	if _, lost := s.lostReport(); lost || !key.IsStep() {
+	if _, lost := s.lostReport(); lost || s.imports() || !key.IsStep() {
 		return
 	}
 	if s.opened() {

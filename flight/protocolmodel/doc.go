@@ -40,7 +40,8 @@
 //  9. A one-shot session exists before its Open, and ends after report or abandon was committed, or WithdrawSession answered.
 //  10. A fencing token is (store epoch, attempt number). Commands of another store epoch do nothing.
 //  11. A restore from a backup raises store epoch and lease epoch, and empties etcd; no two restores give the same store
-//     epoch. Nothing opens before the operator's word, which comes after the hold. A report of the newest attempt under its
+//     epoch. Nothing opens before the operator's word, which comes after the hold. Until then the operator may import a success
+//     that the ledger has lost: it becomes the receipt of a flight without one. A report of the newest attempt under its
 //     first token counts like its own. Of every other report of an earlier store epoch, a success becomes the receipt of a
 //     flight without one, or raises overlap; an unknown puts a flight without a receipt in doubt, at the latest when its
 //     open attempt ends without one; the rest is evidence.

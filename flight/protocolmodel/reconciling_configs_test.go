@@ -17,6 +17,11 @@ func reconcilingConfigurations() []Configuration {
 		{"U5 as U1, a person resolves doubts", Holds, hold, hold, func(g *reconcilingConfig) { g.person, g.live = true, true }},
 		{"U6 refusals, a backup from before the first attempt", Holds, hold, hold, refusals},
 		{"U7 refusals, any backup", Violates, hold, hold, func(g *reconcilingConfig) { refusals(g); g.emptyBackup = false }},
+		{"U8 the operator imports what has happened", Holds, hold, hold, func(g *reconcilingConfig) { g.imports, g.live = true, true }},
+		{"U9 as U8, three callers, no deaths, nobody gives up", Holds, hold, 0, func(g *reconcilingConfig) {
+			three(g)
+			g.imports = true
+		}},
 
 		{"UN1 control: the ledger opens before the operator's word", Violates, both, hold, func(g *reconcilingConfig) { g.opensAtOnce = true }},
 		{"UN2 control: the operator's word before the hold is over", Violates, both, hold, func(g *reconcilingConfig) { g.finishBeforeHold = true }},
@@ -45,6 +50,10 @@ func reconcilingConfigurations() []Configuration {
 		{"UN12 control: a second success is evidence alone", Violates, both, hold, func(g *reconcilingConfig) { g.noOverlap = true }},
 		{"UN13 control: a repeat of the report that made the receipt raises overlap", Violates, both, hold, func(g *reconcilingConfig) {
 			g.repeatOverlaps = true
+		}},
+		{"UN14 control: no import where the backup has an attempt", Violates, hold, hold, func(g *reconcilingConfig) {
+			three(g)
+			g.imports, g.importsNewOnly = true, true
 		}},
 	})
 }

@@ -73,6 +73,7 @@ type reconcilingConfig struct {
 	callers           int
 	restores, backups int
 	person            bool // resolves a doubt by what is true
+	imports           bool // the operator imports the receipt of what has happened, before the restore is finished
 	emptyBackup       bool // a backup is made before the first attempt only
 	checkRefused      bool // check F1
 	noGiveUp          bool
@@ -86,6 +87,7 @@ type restoreFaults struct {
 	finishBeforeHold bool // the operator's word is accepted before the hold is over (--force)
 	endsBeforeHold   bool // the lease epoch is not raised: sessions are missing in the empty etcd
 	epochReused      bool // the new epoch is the backup's plus one
+	importsNewOnly   bool // an import is rejected where the backup has an attempt of the flight
 }
 
 // lostReportFaults are the controls of reports of an earlier store epoch.
@@ -206,6 +208,12 @@ func (rc *reconcilingConfig) applyLost(l *reconcilingLedger, c int, result uint8
 	case result == resultRefused && rc.refusedIsFinal && l.flight != running:
 		l.flight, l.receipt, l.refused = done, uint8(c)+1, 1
 	}
+}
+
+// mayImport reports whether the operator has a receipt to import, which the ledger takes.
+func (rc *reconcilingConfig) mayImport(s *reconcilingState) bool {
+	l := &s.ledger
+	return rc.imports && l.reconciling == 1 && s.effects != 0 && l.flight != done && !(rc.importsNewOnly && l.attemptCount > 0)
 }
 
 func (rc *reconcilingConfig) violation(s *reconcilingState) string {

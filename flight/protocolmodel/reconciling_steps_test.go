@@ -1,5 +1,7 @@
 package protocolmodel
 
+import "math/bits"
+
 func (rc *reconcilingConfig) successors(s *reconcilingState, out *steps[reconcilingState]) {
 	for c := range rc.callers {
 		if s.callers[c].alive == 1 {
@@ -178,10 +180,20 @@ func (rc *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[recon
 			out.add(t, eventually, "the hold of the restore is over")
 		}
 	}
-	if l.reconciling == 1 && (s.holdOver == 1 || rc.finishBeforeHold) {
+	if rc.mayImport(s) {
+		t := *s
+		if l.flight == running {
+			t.ledger.newest().status = attemptLost
+		}
+		t.ledger.flight, t.ledger.receipt = done, uint8(bits.TrailingZeros8(s.effects))+1
+		out.add(t, eventually, "the operator imports the receipt of the effect")
+	}
+	if l.reconciling == 1 && (s.holdOver == 1 || rc.finishBeforeHold) && !rc.mayImport(s) {
 		t := *s
 		t.ledger.reconciling = 0
-		t.words++
+		if !rc.imports { // else it permits no second effect: all that has happened has a receipt
+			t.words++
+		}
 		out.add(t, eventually, "the operator finishes the restore")
 	}
 	if rc.person && l.flight == inDoubt {
