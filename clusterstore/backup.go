@@ -234,7 +234,8 @@ func copyBackupFile(to io.Writer, dir, name string, want BackupFile) error {
 }
 
 // RestoreBackup creates a ledger in cfg.Dir, which must not exist, from the backup in a directory. The ledger has the ids of
-// the one that was backed up, and knows nothing of what happened since.
+// the one that was backed up, and knows nothing of what happened since. Its node is the only voter, whatever voters the cluster
+// had that was backed up.
 //
 // If the process dies during RestoreBackup, cfg.Dir is incomplete and must be removed.
 func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
@@ -262,11 +263,12 @@ func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
 	if err != nil {
 		return err
 	}
-	sink, err := snaps.begin(snapshotMeta{Index: m.Index, Term: m.Term, Configuration: m.Configuration, ConfigurationIndex: m.ConfigurationIndex})
+	alone := raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id.Node), Address: raft.ServerAddress(id.Node)}}})
+	sink, err := snaps.begin(snapshotMeta{Index: m.Index, Term: m.Term, Configuration: alone, ConfigurationIndex: m.ConfigurationIndex})
 	if err != nil {
 		return err
 	}
-	if err := copyBackupFile(sink, from, backupRowsFile, m.Files[backupRowsFile]); err != nil {
+	if err := copyBackupRows(sink, from, alone); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	if err := sink.Close(); err != nil {
@@ -289,4 +291,41 @@ func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
 		}
 	}
 	return nil
+}
+
+// copyBackupRows copies the rows of a backup that ReadBackup has checked, with another configuration of raft in the meta row: the next
+// start may take a snapshot of that.
+func copyBackupRows(to io.Writer, dir string, configuration []byte) error {
+	f, err := os.Open(filepath.Join(dir, backupRowsFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // a file that was read
+	in, head, err := newRowReader(f)
+	if err != nil {
+		return err
+	}
+	out, err := newRowWriter(to, head)
+	if err != nil {
+		return err
+	}
+	for {
+		key, value, err := in.next()
+		if errors.Is(err, io.EOF) {
+			return out.end()
+		}
+		if err == nil && key[0] == metaRow {
+			var m meta
+			if err = decodeMeta(value, &m); err == nil {
+				m.Config = configuration
+				value, err = encodeMeta(&m)
+			}
+		}
+		if err == nil {
+			err = out.row(key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

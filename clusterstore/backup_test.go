@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +63,44 @@ func TestBackupAndRestore(t *testing.T) {
 		restored = openStore(t, Config{Dir: dir}) // as any ledger
 		require.NoError(t, restored.Close(context.Background()))
 		keys = append(keys, openAndReport(t, s, len(keys)).Flight.Key) // the source goes on
+	}
+}
+
+// The backup of a cluster, made by any of its nodes, becomes a ledger with one voter: it starts alone, also after as many entries that a
+// start takes a snapshot of its own.
+func TestBackupOfAClusterHasOneVoter(t *testing.T) {
+	archives := make([]bytes.Buffer, 3)
+	var key flight.Key
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t)
+		lead := c.leader()
+		f := openAndReport(t, lead, 1).Flight
+		key = f.Key
+		c.requireSame()
+		for i, s := range c.stores {
+			require.NoError(t, s.Backup(t.Context(), "v1", &archives[i]))
+		}
+	})
+	for i := range archives {
+		from := unpack(t, archives[i].Bytes())
+		m, err := ReadBackup(from)
+		require.NoError(t, err)
+		dir := filepath.Join(t.TempDir(), "ledger")
+		require.NoError(t, RestoreBackup(Config{Dir: dir}, from, &m))
+		for round := range 3 {
+			restored := openStore(t, Config{Dir: dir})
+			voters, index, err := restored.Voters()
+			require.NoError(t, err)
+			require.Equal(t, []Voter{{ID: m.Node, Address: m.Node}}, voters)
+			require.Equal(t, m.ConfigurationIndex, index, "the state has this configuration, too")
+			f, err := restored.Flight(key.FlightID())
+			require.NoError(t, err)
+			require.Equal(t, flight.StateSucceeded, f.State)
+			for n := range maxStartReplay {
+				openAndReport(t, restored, 1000*(round+1)+n)
+			}
+			require.NoError(t, restored.Close(context.Background()))
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		return nil, err
 	}
 	if len(voters) > 1 {
-		return nil, fmt.Errorf("clusterstore: the ledger in %s has %d voters: Config.Peers is required", s.cfg.Dir, len(voters))
+		return nil, fmt.Errorf("%w: the ledger in %s has %d voters: Config.Peers is required", ErrForeign, s.cfg.Dir, len(voters))
 	}
 	if err := s.waitForLeadership(ctx); err != nil {
 		return nil, err
