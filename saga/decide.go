@@ -193,7 +193,10 @@ func (s *survey) cause() string {
 		}
 	}
 	faulty := slices.IndexFunc(s.faults, func(why string) bool { return why != "" })
+	undone := slices.IndexFunc(s.v.Undos, created)
 	switch deadline := time.Duration(s.d.Deadline); {
+	case undone >= 0:
+		return fmt.Sprintf("step %s was undone in the ledger that a restore has lost", s.d.Steps[undone].Name)
 	case first != nil:
 		return flight.Sanitize(fmt.Sprintf("step %s %s", s.d.Steps[at].Name, reasonOf(first)))
 	case faulty >= 0:

@@ -119,6 +119,12 @@ func TestDecide(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, Decide(c.d, c.v)) })
 	}
 
+	lost := Decide(d, viewOf(d, forward, flights{0: endedAt(1)}, flights{0: endedAt(2)}))
+	require.Equal(t, "step hotel was undone in the ledger that a restore has lost", lost.Mark, "row 3")
+	require.Equal(t, []int{1, 2, 3, 4}, lost.Seal)
+	require.Equal(t, flight.OutcomeRefused, lost.End.Outcome)
+	require.Empty(t, Decide(d, viewOf(d, forward, paid, flights{0: endedAt(2)})).Mark, "the pivot has succeeded")
+
 	late := viewOf(d, forward, flights{0: running()}, nil)
 	late.Now = deadline
 	require.Equal(t, Next{Mark: "deadline: the saga has run for 48h", Undo: -1, Live: 1}, Decide(d, late), "row 4")

@@ -18,7 +18,8 @@
 //	 2  forward, and its pivot has succeeded               PassPivot, then as row 9          a mark before it has lost
 //	    forward, not marked, and
 //	 3    a step ended without success; the condition or   Mark, then as row 6               one word for failure, time-out and
-//	      the input of a step has no value                                                   cancel; the first cause is kept
+//	      the input of a step has no value; an undo was                                      cancel; the first cause is kept. Who finds
+//	      created, as in a ledger that a restore has lost                                    an undo must not go forward
 //	 4    not all steps are over, and the deadline is      Mark, then as row 6
 //	 5    none of rows 3 and 4                             as row 9
 //	    forward, marked, and

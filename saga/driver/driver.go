@@ -140,6 +140,9 @@ func (d *Driver) signal() {
 func (d *Driver) due() (ids []flight.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.cfg.Ledger.Header().Reconciling {
+		return nil // the ledger opens none; Run looks again
+	}
 	now := time.Now()
 	for id := range d.cfg.Jobs.DueSagas() {
 		if !d.driving[id] && !now.Before(d.failed[id]) {

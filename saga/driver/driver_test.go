@@ -17,6 +17,7 @@ import (
 type ledger struct {
 	driver.Ledger
 	flights       map[flight.ID]*flight.Flight
+	header        flight.Header
 	definition    *flight.Document
 	reads, bodies int
 }
@@ -34,25 +35,40 @@ func (l *ledger) Flight(id flight.ID) (f *flight.Flight, err error) {
 
 func (l *ledger) Now() flight.Time { return 1 }
 
-// jobs has no saga that is due, and counts the drivers that it was told to wake.
+func (l *ledger) Header() flight.Header { return l.header }
+
+// jobs counts the drivers that it was told to wake, and the looks for sagas that are due, of which there are none.
 type jobs struct {
 	driver.Jobs
-	told int
+	told, looks int
 }
 
 func (j *jobs) OnSagaDue(func()) { j.told++ }
 
-func (j *jobs) DueSagas() iter.Seq[flight.ID] { return func(func(flight.ID) bool) {} }
+func (j *jobs) DueSagas() iter.Seq[flight.ID] {
+	j.looks++
+	return func(func(flight.ID) bool) {}
+}
 
 // The driver that was made last is woken, also if the Run of the one before begins only now.
 func TestRun_BeginsLate(t *testing.T) {
 	j := &jobs{}
-	before := driver.New(driver.Config{Jobs: j})
-	driver.New(driver.Config{Jobs: j})
+	before := driver.New(driver.Config{Ledger: &ledger{}, Jobs: j})
+	driver.New(driver.Config{Ledger: &ledger{}, Jobs: j})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	before.Run(over)
 	require.Equal(t, 2, j.told)
+	require.Equal(t, 1, j.looks)
+}
+
+// A ledger that is reconciling opens no saga, however often it is asked.
+func TestRun_WaitsForTheEndOfARestore(t *testing.T) {
+	j := &jobs{}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	driver.New(driver.Config{Ledger: &ledger{header: flight.Header{Reconciling: true}}, Jobs: j}).Run(over)
+	require.Zero(t, j.looks)
 }
 
 func newLedger(t testing.TB) (*ledger, *flight.Flight) {
@@ -80,6 +96,21 @@ func TestFlights_ReadsNoBodies(t *testing.T) {
 	require.Len(t, v.Steps, 32)
 	require.Equal(t, 32, l.reads)
 	require.Zero(t, l.bodies)
+}
+
+// In a restored ledger an undo may have run although the saga goes forward, and its step may be unknown.
+func TestFlights_ReadsUndosAfterARestore(t *testing.T) {
+	l, f := newLedger(t)
+	undo, err := f.Key.Step("hotel.undo")
+	require.NoError(t, err)
+	l.definition = &flight.Document{Body: (&saga.Definition{Saga: "trip", Version: 1, Steps: []saga.Step{{Name: "hotel", Undo: &saga.Undo{}}}}).JSON()}
+	l.flights[undo.FlightID()] = &flight.Flight{Key: undo, State: flight.StateSucceeded}
+	for restoredFrom, found := range map[uint32]bool{0: false, 1: true} {
+		l.header.RestoredFrom = restoredFrom
+		_, v, err := driver.New(driver.Config{Ledger: l, Jobs: &jobs{}}).Flights(f)
+		require.NoError(t, err)
+		require.Equal(t, found, v.Undos[0] != nil)
+	}
 }
 
 func BenchmarkFlights(b *testing.B) {

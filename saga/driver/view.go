@@ -43,7 +43,8 @@ func (d *Driver) flights(def *saga.Definition, f *flight.Flight) (*saga.View, er
 		if v.Steps[i], err = d.cfg.Ledger.Flight(keyOf(def, f, i, false).FlightID()); err != nil {
 			return nil, err
 		}
-		if f.Phase != flight.PhaseUndoing || v.Steps[i] == nil || def.Steps[i].Undo == nil {
+		undoing := f.Phase == flight.PhaseUndoing && v.Steps[i] != nil
+		if def.Steps[i].Undo == nil || !undoing && d.cfg.Ledger.Header().RestoredFrom == 0 { // an undo may have run in the ledger that a restore has lost
 			continue
 		}
 		if v.Undos[i], err = d.cfg.Ledger.Flight(keyOf(def, f, i, true).FlightID()); err != nil {
