@@ -121,7 +121,8 @@ func lineError(number int, bad *wire.Invalid) *wire.Invalid {
 func (dr *decisionRoutes) simulateImports(r *http.Request, commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
 	simulated := make(map[flight.ID]*flight.Flight, len(commands))
 	replies = make([]flight.Reply, len(commands))
-	now := flight.Time(time.Now().UnixMilli())
+	header := dr.ledger.Header() // while it is reconciling, other imports are accepted
+	header.Now = flight.Time(time.Now().UnixMilli())
 	for i, c := range commands {
 		id := c.Key.FlightID()
 		f, seenBefore := simulated[id]
@@ -130,7 +131,7 @@ func (dr *decisionRoutes) simulateImports(r *http.Request, commands []*flight.Im
 				return nil, nil, err
 			}
 		}
-		after, reply := flight.Apply(flight.View{Header: flight.Header{Now: now}, Flight: f}, c)
+		after, reply := flight.Apply(flight.View{Header: header, Flight: f}, c)
 		simulated[id], replies[i] = after.Flight, reply
 		if seenBefore || reply.Changed {
 			open = append(open, i)
@@ -170,6 +171,9 @@ func countLine(answer *wire.ImportAnswer, line int, c *flight.Import, reply *fli
 		return
 	}
 	f := reply.Flight
+	if f == nil {
+		f = new(flight.Flight)
+	}
 	trouble := wire.ImportDifference{Line: line, Key: c.Key.String(), FlightID: c.Key.FlightID().String(), State: f.State.String()}
 	switch {
 	case reply.Decision == flight.DecisionConflict && !f.Fingerprint.Matches(c.Fingerprint):
@@ -178,8 +182,12 @@ func countLine(answer *wire.ImportAnswer, line int, c *flight.Import, reply *fli
 		trouble.Detail = "the flight ended without a receipt"
 	case reply.Decision == flight.DecisionConflict:
 		trouble.Detail = fmt.Sprintf("the flight has another receipt: %s %s", f.Receipt.Outcome, f.Receipt.ExternalID)
+	case reply.Decision == flight.DecisionFailedPrecondition && c.Key.IsStep():
+		trouble.Detail = "the key of a saga's step is imported only after a restore, before flightd restore finish"
 	case reply.Decision == flight.DecisionFailedPrecondition:
 		trouble.Detail = "a person freed the key so that the effect can run again"
+	case f.Policy.Saga:
+		trouble.Detail = "the saga is not over: after a restore import the receipts of its steps, as KEY#STEP, and it goes on from them"
 	default:
 		trouble.Detail = "the flight is " + f.State.String()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
@@ -94,7 +95,8 @@ func TestImport_BadLinesRefuseAllOfThem(t *testing.T) {
 		`{"outcome":"succeeded"}`:                                                                         {"/2/key", wire.KeyRequired},
 		`{"key":"charge/1","outcome":"succeeded"}`:                                                        {"/2/key", wire.KeyInvalid},
 		`{"key":"billing/charge/1","outcome":"succeeded"}`:                                                {"/2/key", wire.InputInvalid},
-		`{"key":"default/trip/1#hotel","outcome":"succeeded"}`:                                            {"/2/key", wire.InputInvalid},
+		`{"key":"default/trip/1#hotel","outcome":"succeeded","input":{}}`:                                 {"/2/input", wire.InputInvalid},
+		`{"key":"default/trip/1#hotel","outcome":"refused"}`:                                              {"/2/outcome", wire.InputInvalid},
 		`{"key":"default/charge/1"}`:                                                                      {"/2/outcome", wire.InputInvalid},
 		`{"key":"default/charge/1","outcome":"unknown"}`:                                                  {"/2/outcome", wire.InputInvalid},
 		good[:len(good)-1]:                                                                                {"/2", wire.InputInvalid},
@@ -123,6 +125,28 @@ func TestImport_BadLinesRefuseAllOfThem(t *testing.T) {
 	requireProblem(t, d.post("/v1/flights:import", good), http.StatusUnsupportedMediaType, wire.UnsupportedMediaType)
 	requireProblem(t, d.post("/v1/flights:import", good, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, wire.UnsupportedMediaType)
 	require.Equal(t, before, d.fake.Snapshot(), "nothing was changed")
+}
+
+// While the ledger is reconciling, a success is imported for a flight that the restored ledger knows, and for the step of a saga; a dry run
+// decides as the ledger does.
+func TestImport_AfterARestore(t *testing.T) {
+	var operator httpapi.Operator
+	var ledger httpapi.Ledger
+	d := newTestServer(t, func(c *httpapi.Config) { operator, ledger = c.Operator, c.Ledger })
+	known, step := `{"key":"default/charge/1","outcome":"succeeded","external_id":"ch_1"}`, `{"key":"default/trip/1#hotel","outcome":"succeeded","external_id":"room_17"}`
+	d.proceed(`{"action":"charge","id":"1"}`)
+	for _, query := range []string{"?dry_run=true", ""} {
+		a := decodeBody[wire.ImportAnswer](t, d.importLines(query, known, step))
+		require.Zero(t, a.Imported)
+		require.Equal(t, "the flight is running", a.Differing[0].Detail)
+		require.Contains(t, a.Differing[1].Detail, "only after a restore")
+	}
+	_, err := operator.Propose(t.Context(), &flight.Restore{From: ledger.Header().StoreEpoch})
+	require.NoError(t, err)
+	for _, query := range []string{"?dry_run=true", ""} {
+		require.Equal(t, 2, decodeBody[wire.ImportAnswer](t, d.importLines(query, known, step)).Imported, query)
+	}
+	require.Equal(t, 2, decodeBody[wire.ImportAnswer](t, d.importLines("", known, step)).Existing, "a repeat")
 }
 
 // TestInvalidKeyDetailIsTheSameEverywhere: an invalid key gets the same detail in a body, a parameter and an import.

@@ -86,8 +86,10 @@ func (l *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 		return setHint(bad, "a full key is namespace/name/id, as in default/charge/order-42")
 	}
 	switch {
-	case key.IsStep():
-		return BadField("/key", "the key of a saga step cannot be imported")
+	case key.IsStep() && (l.Input != nil || l.Fingerprint != ""):
+		return BadField("/input", "the input of a saga's step follows from its saga; leave out input and fingerprint")
+	case key.IsStep() && l.Outcome == flight.OutcomeRefused.String():
+		return BadField("/outcome", "only the success of a saga's step can be imported: a refused step is tried again, and refused again")
 	case key.Namespace() != namespace:
 		return setHint(BadField("/key", "belongs to namespace %s, but the request is for %s", key.Namespace(), namespace),
 			"import one namespace at a time: -n NAMESPACE, or the header "+HeaderNamespace)
