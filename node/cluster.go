@@ -87,7 +87,7 @@ func (n *node) openCluster() error {
 		return err
 	}
 	if started && len(c.members.Instances) == 0 {
-		return fmt.Errorf("%s is missing: it names the members of the cluster; restore it from another node's directory", c.path)
+		return &NotMemberError{Node: c.name(), Reason: fmt.Sprintf("%s is missing, which names the nodes: flightd cluster found --from %s makes a new cluster of a restored or a lone ledger", c.path, n.cfg.Data)}
 	}
 	c.port, err = peer.Open(peer.Config{Founding: founding, Instance: instance, Admit: c.admit, Logger: n.cfg.Logger})
 	if err != nil {
