@@ -87,7 +87,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 		&actionRoutes{ds},
 		&notifyRoutes{ds, cfg.Notify},
 		&auditRoutes{documentStore: ds, auditLog: cfg.Documents, limits: limits},
-		&restoreRoutes{responder: re, restores: cfg.Restores, operator: cfg.Operator},
+		&restoreRoutes{fw, cfg.Work.Sagas, cfg.Restores, cfg.Operator},
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},
 		&serverRoutes{responder: re, about: cfg.About},
 	} {

@@ -22,11 +22,12 @@ func restoreOperations() []Operation {
 		About:   "While `reconciling` is true, an open that has no final answer is answered `reconciling`. The request needs a token of all namespaces.",
 		Answers: okAnswer("the state", wire.Restore{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
-		Pattern: "GET /v1/restore/asked", ID: "listAsked", Tag: tagAdmin, Summary: "List the keys that callers have asked for since the restore",
-		About: "Each of them has no receipt in the restored ledger and may have succeeded in the one that was lost. Import the receipts of those that have. The request needs a token of all namespaces.",
+		Pattern: "GET /v1/restore/asked", ID: "listAsked", Tag: tagAdmin, Summary: "List the keys that may run when the restore is finished",
+		About: "All flights of the restored ledger without a receipt or a doubt, jobs among them, and the steps of the sagas that are not over; then the other keys that callers have asked for since the restore. " +
+			"Each may have succeeded in the ledger that was lost. Import the receipts of those that have. The request needs a token of all namespaces.",
 		Query: []Parameter{
-			{Name: "limit", Schema: limit, About: "the largest number of keys on the page"},
-			{Name: "after", Schema: after, About: "only keys after this one: the `next` of an earlier page"},
+			{Name: "limit", Schema: limit, About: "the number of keys at which the page ends; the steps of a saga are on one page"},
+			{Name: "after", Schema: after, About: "the `next` of an earlier page, unchanged"},
 		},
 		Answers: okAnswer("a page of keys", wire.AskedPage{}), Problems: codes(readCodes, wire.NotFound),
 	}, {

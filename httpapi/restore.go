@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -14,7 +16,8 @@ import (
 
 // restoreRoutes serve backups and restores of the ledger.
 type restoreRoutes struct {
-	*responder
+	*flightWriter
+	sagas    Sagas // nil: there are none
 	restores Restores
 	operator Operator
 }
@@ -84,17 +87,37 @@ func (rr *restoreRoutes) restoreOf() wire.Restore {
 	return out
 }
 
-// restoreAsked serves GET /v1/restore/asked.
+// ledgerEnd is the position after the flights of the ledger, in front of all other keys that callers have asked for. A position among the flights
+// has no slash, which every full key has.
+const ledgerEnd = "/"
+
+// restoreAsked serves GET /v1/restore/asked: the flights of the ledger that may run when the restore is finished, and behind them the keys that
+// callers have asked for and the ledger does not know.
 func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) error {
 	after, limit, bad := parseAskedQuery(r)
 	if denied := rr.mayRestore(r); denied != nil {
 		bad = denied
 	}
-	if bad != nil {
-		return bad
-	}
-	keys, _ := rr.restores.Asked(after, limit)
 	out := wire.AskedPage{Keys: []string{}}
+	var err error
+	switch {
+	case bad != nil:
+		return bad
+	case !rr.ledger.Header().Reconciling:
+	case strings.Contains(after, "/"):
+		err = rr.askedKeys(r, &out, after, limit)
+	default:
+		err = rr.knownKeys(&out, after, limit)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, &out)
+}
+
+// askedKeys adds the keys after a key that callers have asked for and the ledger does not know.
+func (rr *restoreRoutes) askedKeys(r *http.Request, out *wire.AskedPage, after string, limit int) error {
+	keys, _ := rr.restores.Asked(after, limit)
 	if len(keys) == limit {
 		out.Next = keys[len(keys)-1]
 	}
@@ -107,11 +130,72 @@ func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) er
 		if err != nil {
 			return about(key, err)
 		}
-		if f == nil || !f.State.Terminal() && f.State != flight.StateInDoubt {
+		if f == nil || f.State == flight.StateAbsent {
 			out.Keys = append(out.Keys, text)
 		}
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return nil
+}
+
+// knownKeys adds the flights of the ledger after a position that have neither a receipt nor a doubt, and the steps of the sagas that are not over. A
+// saga that begins on the page is complete on it.
+func (rr *restoreRoutes) knownKeys(out *wire.AskedPage, after string, limit int) error {
+	q := flight.Query{Limit: limit, States: []flight.State{flight.StateReady, flight.StateScheduled, flight.StateRunning, flight.StateWaiting, flight.StateAwaitingApproval}}
+	if after != "" {
+		b, err := hex.DecodeString(after)
+		var bad *wire.Invalid
+		if q.After, _, bad = decodeCursor(b); err != nil || bad != nil {
+			return wire.BadParameter("after", "must be the next of an earlier page, unchanged")
+		}
+	}
+	page, err := rr.flights.List(q)
+	if err != nil {
+		return err
+	}
+	out.Next = ledgerEnd
+	if page.More {
+		out.Next = hex.EncodeToString(encodeCursor(page.Next, 0))
+	}
+	for _, f := range page.Flights {
+		switch {
+		case f.Policy.Saga:
+			if err := rr.addSteps(out, f); err != nil {
+				return about(f.Key, err)
+			}
+		case !f.Key.IsStep():
+			out.Keys = append(out.Keys, f.Key.String())
+		}
+		if len(out.Keys) >= limit {
+			out.Next = hex.EncodeToString(encodeCursor(flight.Cursor{Created: f.CreatedAt, ID: f.ID}, 0))
+			return nil
+		}
+	}
+	return nil
+}
+
+// addSteps adds the steps of a saga that may run, or may have run since the backup, and the undos of one that was cancelled.
+func (rr *restoreRoutes) addSteps(out *wire.AskedPage, f *flight.Flight) error {
+	if rr.sagas == nil {
+		return nil
+	}
+	def, v, err := rr.sagas.Flights(f)
+	if err != nil {
+		return err
+	}
+	add := func(step int, of *flight.Flight, undo bool) {
+		if key, err := def.KeyOf(f.Key, step, undo); err == nil && (of == nil || !of.State.Terminal() && of.State != flight.StateInDoubt) {
+			out.Keys = append(out.Keys, key.String())
+		}
+	}
+	for i := range def.Steps {
+		if def.Steps[i].Timer == 0 {
+			add(i, v.Steps[i], false)
+		}
+		if f.Cancel != nil && def.Steps[i].Undo != nil && v.Steps[i] != nil && !v.Steps[i].Sealed {
+			add(i, v.Undos[i], true)
+		}
+	}
+	return nil
 }
 
 func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invalid) {

@@ -29,6 +29,9 @@ type operator struct {
 func (o operator) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	reply, err := o.store.Propose(ctx, c)
 	o.events.Publish(c.Target(), reply.Events)
+	if reply.Decision == flight.DecisionReconciling && o.events.Called != nil { // a saga; flightd restore asked lists it
+		o.events.Called(c.Target(), executor.ResultReconciling, 0)
+	}
 	return reply, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/clock"
@@ -149,6 +150,9 @@ func (p *Pools) Submit(ctx context.Context, requests []SubmitRequest) []SubmitAn
 		switch reply.Decision {
 		case flight.DecisionReconciling:
 			a.Err = answer.Reconciling(req.Key)
+			if called := s.cfg.Events.Called; called != nil { // flightd restore asked lists it
+				called(req.Key, executor.ResultReconciling, 0)
+			}
 		case flight.DecisionConflict, flight.DecisionExpired:
 			a.Err = s.writer.Final(reply.Flight, req.Key, &req.Submission)
 		case flight.DecisionFenced:

@@ -24,14 +24,15 @@ func newRestoreCommand(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore --from BACKUP --data NEW",
 		Short: "Restore a ledger from a backup, and finish a restore",
-		Long: `Makes a new data directory from a backup. The steps of a restore:
+		Long: `Makes a new data directory from a backup, also from that of a cluster: the ledger begins as that of a single node, and flightd cluster
+found --from makes a cluster of it before step 3, or later. The steps of a restore:
 
   1. flightd restore --from BACKUP --data NEW     checks the backup and makes the directory
   2. flightd restore accept --data NEW --reason WHY
      before the first start on a directory that was restored or copied, or whose ledger has lost entries
   3. start flightd. Stored receipts are replayed, and reports of effects that were under way are taken. Nothing opens:
      a key without a receipt may have succeeded after the backup
-  4. flightd restore asked                        the keys that callers have asked for since: look them up at the provider
+  4. flightd restore asked                        the keys that may run again: look them up at the provider
      flightd import FILE                          and import the receipts of those that happened
   5. flightd restore finish --reason WHY          from now on, a key without a receipt is opened again`,
 		Example: `  flightd restore --from /backups/flightd-2026-11-20 --data /var/lib/flightd
@@ -124,9 +125,12 @@ stopped: the directory may be a copy of a node that ran on.`,
 func newRestoreAskedCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "asked",
-		Short: "List the keys that callers have asked for since the restore",
-		Long: `Lists the keys that callers have asked for since the ledger was restored, and that have neither a receipt nor a doubt in it.
-Look them up at the provider, import the receipts of those that happened, and finish the restore.`,
+		Short: "List the keys that may run when the restore is finished",
+		Long: `Lists the keys that have neither a receipt nor a doubt in the restored ledger, and may run when the restore is finished: its flights,
+jobs among them, the steps of its sagas, the undos of those that were cancelled, and what callers have asked for since. Look them up at
+the provider, import the receipts of those that happened, and finish the restore.
+
+A table names the first 1,000 keys; -o id names all.`,
 		Example: `  flightd restore asked
   flightd restore asked -o id > keys.txt`,
 		Args: cli.ExactArgs(0, "no arguments"),
@@ -135,9 +139,12 @@ Look them up at the provider, import the receipts of those that happened, and fi
 			if err != nil {
 				return err
 			}
-			rows := make([][]string, len(keys))
-			for i, key := range keys {
-				rows[i] = []string{key}
+			rows := make([][]string, min(len(keys), 1000))
+			for i := range rows {
+				rows[i] = []string{keys[i]}
+			}
+			if more := len(keys) - len(rows); more > 0 {
+				rows = append(rows, []string{fmt.Sprintf("… %d more; -o id lists all", more)})
 			}
 			return a.PrintList([]string{"KEY"}, rows, keys, map[string][]string{"keys": keys})
 		}),
@@ -186,7 +193,7 @@ earlier: use it only if every such caller is dead.`,
 		if err != nil {
 			return err
 		}
-		if err := a.Confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", cli.Pluralize(len(keys), "key", "keys")); err != nil {
+		if err := a.Confirm(true, "A key without a receipt opens again. flightd restore asked lists %s that may run. Finish it?", cli.Pluralize(len(keys), "key", "keys")); err != nil {
 			return err
 		}
 		state, err := c.FinishRestore(ctx, reason, force)

@@ -11,7 +11,7 @@ type Restore struct {
 
 // AskedPage is the answer of GET /v1/restore/asked.
 type AskedPage struct {
-	Keys []string `json:"keys"`          // sorted; those with a receipt or a doubt are left out
+	Keys []string `json:"keys"`          // those with a receipt or a doubt are left out
 	Next string   `json:"next,omitzero"` // the `after` of the next page
 }
 
