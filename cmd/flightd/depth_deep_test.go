@@ -11,6 +11,9 @@ const shortenedLogs = 100
 // restoreCycles is the number of restores that a test makes.
 const restoreCycles = 300
 
+// clusterRestoreCycles is the number of times that a test restores the backup of a cluster.
+const clusterRestoreCycles = 10
+
 // foundings is the number of clusters that a test founds.
 const foundings = 70
 

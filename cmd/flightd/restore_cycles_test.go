@@ -37,7 +37,7 @@ type withheld struct{ key, flight, body string }
 func TestRestore_Cycles(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	w := &restoreWorld{server: startServer(t), rng: rand.New(rand.NewPCG(seed, 0)), effect: map[string]int{}, words: map[string]int{}, busy: map[string]bool{}}
+	w := newRestoreWorld(startServer(t), seed)
 	for w.cycle = range restoreCycles {
 		w.runCycle(t)
 	}
@@ -49,6 +49,10 @@ func TestRestore_Cycles(t *testing.T) {
 		}
 	}
 	t.Logf("%d cycles, %d keys, %d of them acted again by the operator's word", restoreCycles, len(w.effect), twice)
+}
+
+func newRestoreWorld(s *server, seed uint64) *restoreWorld {
+	return &restoreWorld{server: s, rng: rand.New(rand.NewPCG(seed, 0)), effect: map[string]int{}, words: map[string]int{}, busy: map[string]bool{}}
 }
 
 func (w *restoreWorld) runCycle(t *testing.T) {
