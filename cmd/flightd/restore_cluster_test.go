@@ -42,26 +42,26 @@ func openRunbook(t *testing.T, dir string, replaced ...string) *runbook {
 }
 
 // command returns the only block that has a text, as a command.
-func (b *runbook) command(part string, more ...string) *exec.Cmd {
-	b.t.Helper()
+func (r *runbook) command(part string, more ...string) *exec.Cmd {
+	r.t.Helper()
 	text := ""
-	for _, block := range b.blocks {
+	for _, block := range r.blocks {
 		if strings.Contains(block, part) {
-			require.Empty(b.t, text, "two blocks have %q", part)
+			require.Empty(r.t, text, "two blocks have %q", part)
 			text = block
 		}
 	}
-	require.NotEmpty(b.t, text, "no block has %q", part)
-	c := exec.Command("sh", "-ec", strings.TrimSuffix(b.system.Replace(text), "\n")+" "+strings.Join(more, " "))
-	c.Dir, c.Env = b.dir, b.env
+	require.NotEmpty(r.t, text, "no block has %q", part)
+	c := exec.Command("sh", "-ec", strings.TrimSuffix(r.system.Replace(text), "\n")+" "+strings.Join(more, " "))
+	c.Dir, c.Env = r.dir, r.env
 	return c
 }
 
 // run runs that block, and returns what it has printed.
-func (b *runbook) run(part string, more ...string) string {
-	b.t.Helper()
-	out, err := b.command(part, more...).CombinedOutput()
-	require.NoError(b.t, err, "%s: %s", part, out)
+func (r *runbook) run(part string, more ...string) string {
+	r.t.Helper()
+	out, err := r.command(part, more...).CombinedOutput()
+	require.NoError(r.t, err, "%s: %s", part, out)
 	return string(out)
 }
 
