@@ -121,7 +121,7 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		return about(key, &effect.Conflict{Key: key})
 	case reply.Decision == flight.DecisionExpired:
 		return about(key, &effect.Expired{Key: key})
-	case reply.Flight == nil || !reply.Flight.Policy.Saga:
+	case reply.Flight == nil || !mayBeSaga(reply.Flight):
 		return about(key, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "the key belongs to a flight that is no saga"}})
 	}
 	out := wire.StartSagaAnswer{Status: wire.StatusDuplicate}
@@ -148,10 +148,16 @@ func (sr *sagaRoutes) find(r *http.Request) (*flight.Flight, error) {
 		return nil, err
 	case f.State == flight.StateExpired:
 		return nil, &effect.Expired{Key: f.Key}
-	case !f.Policy.Saga:
+	case !mayBeSaga(f):
 		return nil, about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})
 	}
 	return f, nil
+}
+
+// mayBeSaga reports whether a flight is a saga, or the imported receipt of a flight that may have been one: flightd namespace copy copies the receipts
+// of sagas, which must not run again.
+func mayBeSaga(f *flight.Flight) bool {
+	return f.Policy.Saga || f.Receipt != nil && f.Receipt.Source == flight.SourceImport
 }
 
 // show serves GET /v1/flights/{id}/saga. With Prefer: wait=N it waits until the saga is over, or waits for a person.

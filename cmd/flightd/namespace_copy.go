@@ -140,8 +140,11 @@ func copyReceipts(ctx context.Context, a *cli.App, from, to *client.Client, flag
 	return result, err
 }
 
-// writeReceipts writes an import line for each final receipt of the client's namespace, and adds the other flights to left.
+// writeReceipts writes an import line for each final receipt of the client's namespace, and adds the other flights to left, without the steps of
+// sagas that are copied.
 func writeReceipts(ctx context.Context, from *client.Client, to string, lines io.Writer, left *[]leftFlight) error {
+	var copied []string
+	steps := make(map[string][]leftFlight) // by their saga
 	for q := (client.Query{Limit: cli.MaxPage}); ; {
 		page, err := from.List(ctx, q)
 		if err != nil {
@@ -153,18 +156,29 @@ func writeReceipts(ctx context.Context, from *client.Client, to string, lines io
 			case err != nil:
 				return err
 			case line == nil:
+				if saga, _, step := strings.Cut(page.Flights[i].Key, "#"); step {
+					steps[saga] = append(steps[saga], leftFlight{Key: page.Flights[i].Key, State: page.Flights[i].State})
+					continue
+				}
 				state := page.Flights[i].State
 				if page.Flights[i].Receipt != nil {
 					state = "no_receipt" // a person knew only that it happened; an import would be an empty result
 				}
 				*left = append(*left, leftFlight{Key: page.Flights[i].Key, State: state})
 			default:
+				copied = append(copied, page.Flights[i].Key)
 				if _, err := lines.Write(append(strictjson.Append(nil, &line), '\n')); err != nil {
 					return err
 				}
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
+			for _, key := range copied {
+				delete(steps, key) // a saga that is over does not run again, and neither do its steps
+			}
+			for _, of := range steps {
+				*left = append(*left, of...)
+			}
 			return nil
 		}
 	}

@@ -120,3 +120,32 @@ func TestTokenCreate_NamesOtherNamespaces(t *testing.T) {
 	require.Zero(t, r.code, "%v", r)
 	require.NotContains(t, r.err, "dev", "an operator of one namespace learns nothing of the others")
 }
+
+// A saga that is over is copied with its receipt: its steps do not stay behind, and a start in the other namespace finds it. One that is not
+// over stays behind with its steps.
+func TestNamespaceCopy_Sagas(t *testing.T) {
+	t.Parallel()
+	s, a := startServer(t), newAgency(t)
+	a.open(s)
+	input := `{"cents":12,"mail":"ann@example.com"}`
+	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", input, "--wait", "forever").code)
+	a.write("closed.pay", "")
+	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-2", "--input", input).code)
+	Eventually(t, "the charge runs", 30*time.Second, func() bool { return s.flight("trip/b-2#pay").State == "running" })
+	copied := s.flightd("namespace", "copy", "default", "billing", "--leave", "4", "--yes", "-o", "json")
+	require.Zero(t, copied.code, "%v", copied)
+	var result namespaceCopyResult
+	require.NoError(t, json.Unmarshal([]byte(copied.out), &result))
+	require.Equal(t, 1, result.Copied)
+	var left []string
+	for _, f := range result.Left {
+		left = append(left, f.Key)
+	}
+	require.ElementsMatch(t, []string{"default/trip/b-2", "default/trip/b-2#hotel", "default/trip/b-2#seat", "default/trip/b-2#pay"}, left)
+	require.Zero(t, s.flightd("sagas", "apply", a.path("trip.yaml"), "-n", "billing").code)
+	again := s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", input, "-n", "billing", "--wait", "forever")
+	require.Zero(t, again.code, "%v", again)
+	require.Contains(t, again.out, "done")
+	require.NotZero(t, s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", "{}", "-n", "billing").code, "another input")
+	require.Len(t, a.books("b-1"), 4)
+}
