@@ -14,6 +14,7 @@ func (t *transition) report(c *Report) Decision {
 	isNewest := a != nil && c.Generation == f.Generation && t.isTokenOf(a, c.Token)
 	switch {
 	case isNewest && a.ReportedOutcomes&outcomeBit(c.Outcome) != 0 && t.isRepeatedReport(c):
+		t.recordCallback(c)
 		return DecisionAccepted
 	case isNewest && !f.State.Terminal():
 		t.acceptReport(c)
@@ -55,6 +56,7 @@ func (t *transition) isRepeatedReport(c *Report) bool {
 
 func (t *transition) acceptReport(c *Report) {
 	wasOpen := t.newestAttempt().IsOpen()
+	t.recordCallback(c)
 	if wasOpen {
 		t.closeAttempt(c.Outcome)
 	}

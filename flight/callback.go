@@ -1,9 +1,13 @@
 package flight
 
 import (
+	"bytes"
 	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -70,22 +74,65 @@ func UnsealCallback(s string, secret []byte) (c CallbackToken, ok bool) {
 	return c, true
 }
 
-// ReportOf returns the token under which the outcome of a callback is reported to the ledger. Under resend the provider does
-// one job for all attempts of a generation, so its callback is that of the newest one.
+// ReportOf returns the token under which a callback is reported to the ledger. Under resend the provider does one job for all attempts of a
+// generation, so its callback is reported for the newest attempt.
+//
+// But a provider that got no answer calls again, perhaps after the next attempt was opened. So a callback under resend that is no success
+// and equals one that an earlier attempt has recorded is a repeat: it is reported for that attempt, where it changes nothing.
 //
 // early: the attempt's caller may still act, because it has not suspended the attempt. Only a success can be reported then. After
 // every other outcome another caller may act, beside the first. The caller's right only ever ends, so a view that is behind the
 // ledger never lets a callback in too soon.
-func (c CallbackToken) ReportOf(f *Flight, h *Header, o Outcome) (token Token, early bool) {
+func (c CallbackToken) ReportOf(f *Flight, h *Header, r *Report) (token Token, early, repeat bool) {
 	token = c.Token
 	a := f.Newest()
 	if a == nil || f.Generation != c.Generation {
-		return token, false
+		return token, false, false
 	}
 	newest := h.TokenOf(a)
 	if f.Policy.Recovery == RecoveryResend && token.StoreEpoch == newest.StoreEpoch && token.Number < newest.Number {
 		token = newest
+		for i := range f.Attempts[:len(f.Attempts)-1] {
+			if b := &f.Attempts[i]; r.Outcome != OutcomeSucceeded && b.hasCallback(r.callbackPrint()) {
+				return h.TokenOf(b), false, true
+			}
+		}
 	}
 	isNewest := token == newest || token == a.Token()
-	return token, isNewest && a.IsOpen() && f.State == StateRunning && o != OutcomeSucceeded
+	return token, isNewest && a.IsOpen() && f.State == StateRunning && r.Outcome != OutcomeSucceeded, false
+}
+
+// An attempt records at most maxCallbackPrints different callbacks.
+const (
+	printLength       = 8 // bytes
+	maxCallbackPrints = 8
+)
+
+// callbackPrint identifies the content of a callback in an attempt.
+func (c *Report) callbackPrint() []byte {
+	text := fmt.Appendf(nil, "%d\n%q\n%q\n%x", c.Outcome, Sanitize(c.ExternalID), Sanitize(c.Error), c.Body.Digest)
+	sum := sha256.Sum256(text)
+	return sum[:printLength]
+}
+
+func (a *Attempt) hasCallback(print []byte) bool {
+	for known := range slices.Chunk(a.Callbacks, printLength) {
+		if bytes.Equal(known, print) {
+			return true
+		}
+	}
+	return false
+}
+
+// recordCallback records a report without success of the newest attempt under resend, which may be a callback, so that ReportOf finds it when
+// it is repeated after the next attempt was opened.
+func (t *transition) recordCallback(c *Report) {
+	f := t.flight()
+	if t.header.FeatureLevel() < LevelNotify || f.State.Terminal() || f.Policy.Recovery != RecoveryResend || c.Outcome == OutcomeSucceeded {
+		return
+	}
+	print := c.callbackPrint()
+	if a := f.Newest(); !a.hasCallback(print) && len(a.Callbacks) < maxCallbackPrints*printLength {
+		t.newestAttempt().Callbacks = append(slices.Clip(a.Callbacks), print...)
+	}
 }

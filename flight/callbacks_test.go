@@ -20,6 +20,7 @@ type callbackWorld struct {
 	flight  *flight.Flight
 	callers []callbackCaller
 	jobs    []callbackJob // one per attempt; under resend one for all
+	taken   uint8         // the outcomes of the callbacks that counted for the first attempt; the provider repeats them for ever
 }
 
 // callbackCaller is the caller of an attempt.
@@ -72,6 +73,7 @@ func callbackRules() []callbackRule {
 		{name: "under resend a callback counts for its attempt alone", recovery: flight.RecoveryResend, ownToken: true, reportOf: func(w *callbackWorld, c flight.CallbackToken, o flight.Outcome) (flight.Token, bool) {
 			return c.Token, o == flight.OutcomeSucceeded || w.flight.State != flight.StateRunning
 		}, violates: "success lost"},
+		{name: "under resend every callback counts for the newest attempt", recovery: flight.RecoveryResend, reportOf: newest, violates: "an old callback counts"},
 		{name: "a suspend after its callback is fenced", fenceReported: true, violates: "told that it is over"},
 		{name: "the session holds a waiting attempt", holdsOn: true, violates: "ended early"},
 	}
@@ -102,10 +104,11 @@ func (w *callbackWorld) abstract() string {
 	for _, c := range w.callers {
 		fmt.Fprint(&b, c.mayAct, c.started, c.dead, c.told)
 	}
+	fmt.Fprint(&b, w.taken)
 	if f := w.flight; f != nil {
 		fmt.Fprint(&b, f.State, f.TaintingAttempts, f.Cancel != nil, f.Receipt != nil, len(f.Evidence), f.Overlap, f.Wake, f.NotBefore)
 		for _, a := range f.Attempts {
-			fmt.Fprint(&b, a.IsOpen(), a.Lost, a.ReportedOutcomes, a.Taints)
+			fmt.Fprint(&b, a.IsOpen(), a.Lost, a.ReportedOutcomes, a.Taints, a.Callbacks)
 		}
 		if v := f.Verification; v != nil {
 			fmt.Fprint(&b, v.NotBefore, v.Tries, v.Session != flight.Session{}, v.Until)
@@ -204,9 +207,18 @@ func (w *callbackWorld) successors(rule *callbackRule) (all []callbackStep) {
 			add(name(what), next, "")
 		}
 		report := func(what string, token flight.Token, o flight.Outcome) *callbackWorld {
-			next, _, broken := w.apply(&flight.Report{Key: key, Generation: f.Generation, Token: token, Outcome: o, ExternalID: o.String()})
+			next, _, broken := w.apply(&flight.Report{Key: key, Generation: f.Generation, Token: token, Outcome: o, ExternalID: o.String(), Error: what})
 			if o == flight.OutcomeSucceeded && !next.flight.State.Terminal() {
 				broken = "success lost"
+			}
+			if what == "callback" && f.Policy.Recovery == flight.RecoveryResend && o != flight.OutcomeSucceeded {
+				old := w.taken&(1<<o) != 0 && len(f.Attempts) > 1
+				if before := f.Newest(); old && before.ReportedOutcomes&(1<<o) == 0 && next.flight.Newest().ReportedOutcomes != before.ReportedOutcomes {
+					broken = "an old callback counts"
+				}
+				if len(f.Attempts) == 1 {
+					next.taken |= 1 << o
+				}
 			}
 			add(name(what+" "+o.String()), next, broken)
 			return next
@@ -225,12 +237,18 @@ func (w *callbackWorld) successors(rule *callbackRule) (all []callbackStep) {
 		// The provider calls the URL that it was given first, as often as it likes. Outcomes other than success may be late.
 		if c.started && (w.job(i) == i || rule.recovery == flight.RecoveryResend && i == slices.IndexFunc(w.callers, func(c callbackCaller) bool { return c.started })) {
 			outcomes := map[callbackJob][]flight.Outcome{jobPending: {flight.OutcomeUnknown}, jobDone: {flight.OutcomeSucceeded}, jobFailed: {flight.OutcomeNotDone, flight.OutcomeRefused}}
-			for _, o := range outcomes[w.jobs[w.job(i)]] {
+			says := outcomes[w.jobs[w.job(i)]]
+			for _, old := range []flight.Outcome{flight.OutcomeUnknown, flight.OutcomeNotDone, flight.OutcomeRefused} {
+				if w.taken&(1<<old) != 0 && !slices.Contains(says, old) {
+					says = append(slices.Clip(says), old)
+				}
+			}
+			for _, o := range says {
 				var token flight.Token
 				taken := false
 				if rule.reportOf == nil {
 					var early bool
-					token, early = c.token.ReportOf(f, &w.header, o)
+					token, early, _ = c.token.ReportOf(f, &w.header, &flight.Report{Outcome: o, ExternalID: o.String(), Error: "callback"})
 					taken = !early
 				} else {
 					token, taken = rule.reportOf(w, c.token, o)
@@ -337,7 +355,7 @@ func TestCallbacks_Explored(t *testing.T) {
 				by    string
 			}
 			first := &callbackWorld{header: testHeader}
-			first.header.Now, first.header.Version = start, flight.Version{Index: 1}
+			first.header.Now, first.header.Level, first.header.Version = start, flight.MaxLevel, flight.Version{Index: 1}
 			found, list := map[string]bool{first.abstract(): true}, []visited{{world: first}}
 			seen := make(map[flight.State]int)
 			for n := 0; n < len(list); n++ {

@@ -34,7 +34,7 @@ var level5Fields = []string{"Submission.Requester", "Submission.Reason", "Flight
 	"Wake.Marked", "Cancel.Driver", "SealKey.Driver"}
 
 // level6Fields are those of level 6.
-var level6Fields = []string{"Open.Trace", "Attempt.Trace", "Queue.Trace"}
+var level6Fields = []string{"Attempt.Callbacks", "Open.Trace", "Attempt.Trace", "Queue.Trace"}
 
 func isField(fields []string, t reflect.Type, field int) bool {
 	return slices.Contains(fields, t.Name()+"."+t.Field(field).Name)

@@ -26,7 +26,7 @@ func (f *Flight) sizeHint() int {
 	n := usual + len(f.Key.full) + f.Input.sizeHint() + len(f.Cause) + len(f.Requester)
 	for i := range f.Attempts {
 		a := &f.Attempts[i]
-		n += perAttempt + len(a.Session.ID) + len(a.Owner) + len(a.Error)
+		n += perAttempt + len(a.Session.ID) + len(a.Owner) + len(a.Error) + len(a.Callbacks)
 	}
 	if f.Receipt != nil {
 		n += len(f.Receipt.ExternalID) + f.Receipt.Body.sizeHint()
@@ -219,6 +219,7 @@ func (a *Attempt) transcode(w *coder) {
 	numberField(w, 12, &a.StoreEpoch)
 	numberField(w, 13, &a.NotAfter)
 	w.fixedBytesField(14, a.Trace[:], !a.Trace.IsZero())
+	w.bytesField(15, &a.Callbacks)
 }
 
 func (r *Receipt) transcode(w *coder) {

@@ -122,6 +122,7 @@ type Attempt struct {
 	StoreEpoch       uint32  `cbor:"12,keyasint,omitempty"` // of the ledger that opened it
 	NotAfter         Time    `cbor:"13,keyasint,omitempty"` // of the Open; until then its nonce is remembered as used
 	Trace            Trace   `cbor:"14,keyasint,omitzero"`  // of the Open; its span is a child of the call's
+	Callbacks        []byte  `cbor:"15,keyasint,omitempty"` // recognises repeats of callbacks without success; see recordCallback
 }
 
 // Token is the fencing token under which the attempt was opened. A restored ledger gives another one: see Header.TokenOf.

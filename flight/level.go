@@ -19,7 +19,7 @@ const (
 	LevelSagas uint32 = 5
 	// LevelNotify adds the trace that an attempt or a job belongs to, targets of notifications, and the positions up to which they were
 	// notified, which have no line in the audit log. From then on, a second copy of a report that was accepted is no late report,
-	// nor is one without a final outcome whose attempt the flight does not store any more.
+	// nor is one without a final outcome whose attempt the flight does not store any more. An attempt under resend records its callbacks.
 	LevelNotify uint32 = 6
 	// MaxLevel is the highest level that this build reads.
 	MaxLevel = LevelNotify

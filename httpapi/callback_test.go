@@ -116,6 +116,35 @@ func TestCallback_Resend(t *testing.T) {
 	require.NotEqual(t, first.CallbackURL, held.CallbackURL)
 }
 
+// Under resend a provider that got no answer repeats its callback after the next attempt was opened. The copy changes nothing, and another
+// failure counts.
+func TestCallback_ResendRepeated(t *testing.T) {
+	d := newTestServer(t)
+	state := func(a wire.OpenAnswer) wire.Flight {
+		return decodeBody[wire.Flight](t, d.get("/v1/flights/"+a.FlightID))
+	}
+	for _, outcome := range []string{"not_done", "unknown"} {
+		open := `{"action":"render","id":"` + outcome + `","callback":true,"recovery":"resend","nonce":"`
+		failed := `{"outcome":"` + outcome + `","external_id":"run_1"}`
+		first := d.proceed(open + `one"}`)
+		require.Equal(t, http.StatusOK, d.suspend(first, `,"deadline_ms":60000`).status)
+		require.Equal(t, http.StatusOK, d.callback(first, "", failed).status)
+		d.fake.Ledger.Advance(5 * time.Second)
+		second := d.proceed(open + `two"}`)
+		require.Equal(t, first.CallbackURL, second.CallbackURL)
+		before := state(second)
+		require.Equal(t, http.StatusOK, d.callback(first, "", failed).status, "%s: a repeat is no early callback", outcome)
+		require.Equal(t, before, state(second))
+		require.Equal(t, http.StatusOK, d.suspend(second, `,"deadline_ms":60000`).status)
+		before = state(second)
+		require.Equal(t, http.StatusOK, d.callback(first, "", failed).status)
+		require.Equal(t, before, state(second), "%s: the copy of a callback ended the next attempt", outcome)
+
+		require.Equal(t, http.StatusOK, d.callback(second, "", strings.Replace(failed, "run_1", "run_2", 1)).status)
+		require.NotEqual(t, "waiting", state(second).State, "%s: the second job's failure counts", outcome)
+	}
+}
+
 // After its deadline the outcome is unknown. The callback still settles the doubt.
 func TestCallback_AfterTheDeadline(t *testing.T) {
 	d := newTestServer(t)

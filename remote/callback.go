@@ -59,10 +59,14 @@ func (s *Service) Callback(ctx context.Context, req CallbackRequest) (*flight.Fl
 		return f, &effect.Fenced{} // a tombstone, which stores no evidence
 	}
 	header := s.cfg.Reader.Header()
-	token, early := req.Token.ReportOf(f, &header, req.Outcome)
-	if early {
+	report := &flight.Report{Key: f.Key, Generation: req.Token.Generation, Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error}
+	var early, repeat bool
+	if report.Token, early, repeat = req.Token.ReportOf(f, &header, report); early {
 		return nil, &effect.Unavailable{Code: string(wire.CallbackEarly), Cause: errors.New("the caller of the attempt has not handed it over yet")}
 	}
-	return s.report(ctx, &flight.Report{Key: f.Key, Generation: req.Token.Generation, Token: token, Outcome: req.Outcome,
-		ExternalID: req.ExternalID, Body: req.Body, Error: req.Error})
+	after, err := s.report(ctx, report)
+	if repeat && errors.As(err, new(*effect.Fenced)) {
+		err = nil // it was recorded before the next attempt was opened
+	}
+	return after, err
 }

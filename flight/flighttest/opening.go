@@ -1,6 +1,7 @@
 package flighttest
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -142,7 +143,7 @@ func (s *step) checkClosing() {
 	}
 	why, lost := s.mayEnd(old)
 	if still := s.a.OpenAttempt(); still != nil && still.Number == old.Number {
-		s.require(*still == *old, "an open attempt changed")
+		s.require(reflect.DeepEqual(still, old), "an open attempt changed")
 		_, opens := s.c.(*flight.Open) // a rejected Open does not change the attempt; see checkAnswers
 		s.require(!why || opens, "I1: an attempt that should have ended is open")
 		return
