@@ -212,3 +212,19 @@ func TestIdempotencyKeyOfAnOpen(t *testing.T) {
 		require.Equal(t, before, d.fake.Snapshot())
 	}
 }
+
+// No caller takes the key of a job that only flightd makes, before it is made.
+func TestOpen_LateUndosAreReserved(t *testing.T) {
+	d := newTestServer(t)
+	const taken = `"action":"room.cancel","id":"undo-late:room:stay:s-1"`
+	for path, body := range map[string]string{
+		"/v1/flights:open":   `{` + taken + `}`,
+		"/v1/flights:submit": `{` + taken + `,"input":{}}`,
+	} {
+		p := requireProblem(t, d.post(path, body), http.StatusBadRequest, wire.KeyInvalid)
+		require.Contains(t, p.Detail, "only flightd makes", path)
+	}
+	batch := d.post("/v1/flights:batch", `{"open":{`+taken+`}}`+"\n", "Content-Type", "application/x-ndjson")
+	require.Contains(t, string(batch.body), string(wire.KeyInvalid))
+	require.Equal(t, http.StatusNotFound, d.get("/v1/flights?key=default/room.cancel/undo-late:room:stay:s-1").status)
+}

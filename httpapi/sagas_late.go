@@ -15,10 +15,10 @@ import (
 // name is the action of the undo, so the job is one like every other.
 func undoLateKey(def *saga.Definition, of flight.Key, step int) flight.Key {
 	action, name := def.ActionOf(step, true), def.Steps[step].Name
-	key, err := flight.NewKey(of.Namespace(), action, "undo-late:"+name+":"+of.Name()+":"+of.BusinessID())
+	key, err := flight.NewKey(of.Namespace(), action, wire.LateUndoPrefix+name+":"+of.Name()+":"+of.BusinessID())
 	if err != nil { // it is too long
 		short, _ := def.KeyOf(of, step, false)
-		key, _ = flight.NewKey(of.Namespace(), action, "undo-late:"+short.FlightID().String())
+		key, _ = flight.NewKey(of.Namespace(), action, wire.LateUndoPrefix+short.FlightID().String())
 	}
 	return key
 }

@@ -21,9 +21,19 @@ const (
 	MaxLedgerTime = int64(1)<<53 - 1
 )
 
-// Key joins the parts of a key. The code of the error is KeyRequired for a missing part and KeyInvalid for an invalid
-// one.
+// LateUndoPrefix begins the id of a job that undoes a late success of a saga's step. Only flightd makes such jobs.
+const LateUndoPrefix = "undo-late:"
+
+// Key joins the parts of a key that a caller names for new work. The code of the error is KeyRequired for a missing part and KeyInvalid
+// for an invalid one. A caller that could name the job of an undo first would stop the undo, and operators would read that it was done.
 func Key(namespace, action, id string) (flight.Key, *Invalid) {
+	if strings.HasPrefix(id, LateUndoPrefix) {
+		return flight.Key{}, &Invalid{Code: KeyInvalid, FieldError: FieldError{Pointer: "/id", Detail: "only flightd makes ids that begin with " + LateUndoPrefix}, Hint: "use another id"}
+	}
+	return joinKey(namespace, action, id)
+}
+
+func joinKey(namespace, action, id string) (flight.Key, *Invalid) {
 	missing := func(pointer string) *Invalid {
 		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: pointer, Detail: "missing"}}
 	}
@@ -40,10 +50,10 @@ func Key(namespace, action, id string) (flight.Key, *Invalid) {
 	return k, nil
 }
 
-// KeyOrStep is Key for an id that may name a step of a saga: ID#STEP.
+// KeyOrStep is Key for an attempt that was opened, also of a step of a saga, ID#STEP, or of a job that flightd made.
 func KeyOrStep(namespace, action, id string) (flight.Key, *Invalid) {
 	id, step, isStep := strings.Cut(id, "#")
-	k, bad := Key(namespace, action, id)
+	k, bad := joinKey(namespace, action, id)
 	if bad != nil || !isStep {
 		return k, bad
 	}
