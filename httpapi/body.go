@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -71,21 +73,44 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 		return nil, unsupportedType(kind)
 	}
 	body, err := readAll(w, r, limit)
+	return body, bodyProblem(r, limit, err)
+}
+
+// bodyProblem returns the problem of a body that was read with the error err, or nil if all of it has arrived.
+func bodyProblem(r *http.Request, limit int64, err error) *wire.Invalid {
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return nil, tooLarge(limit)
+		return tooLarge(limit)
 	case errors.Is(err, errBodyMemory):
 		code := wire.RateLimited
 		if carriesReport(limit) { // its callers expect that it is never answered with that code
 			code = wire.NoLeader
 		}
-		return nil, &wire.Invalid{Code: code, FieldError: wire.FieldError{Detail: err.Error()}}
+		return &wire.Invalid{Code: code, FieldError: wire.FieldError{Detail: err.Error()}}
 	case err != nil:
-		return nil, incompleteBody(r, err)
+		return incompleteBody(r, err)
 	case r.ContentLength != 0:
 		markReceived(r)
 	}
-	return body, nil
+	return nil
+}
+
+// hashBody reads a body of any type and keeps only the beginning that the ledger stores, which needs no counted memory.
+func hashBody(w http.ResponseWriter, r *http.Request, limit int64) (b wire.Body, bad *wire.Invalid) {
+	if r.ContentLength > limit {
+		return b, tooLarge(limit)
+	}
+	sum := sha256.New()
+	body := io.TeeReader(pace(w, r, limit, false), sum)
+	kept, err := io.ReadAll(io.LimitReader(body, flight.MaxReceiptBody))
+	rest := int64(0)
+	if err == nil {
+		rest, err = io.Copy(io.Discard, body)
+	}
+	if b.Base64 = kept; rest > 0 {
+		b.Truncated, b.Size, b.Digest = true, int64(len(kept))+rest, flight.Digest(sum.Sum(nil)).String()
+	}
+	return b, bodyProblem(r, limit, err)
 }
 
 func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
@@ -94,12 +119,22 @@ func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 		_, err := io.ReadFull(r.Body, body)
 		return body, err
 	}
-	paced := &pacedBody{ReadCloser: r.Body, request: r, writer: w, start: time.Now(), report: carriesReport(limit)}
+	return io.ReadAll(pace(w, r, limit, true))
+}
+
+// pace returns the body of a request with a deadline that moves as the body arrives; with count its memory counts.
+func pace(w http.ResponseWriter, r *http.Request, limit int64, count bool) io.Reader {
+	paced := &pacedBody{ReadCloser: r.Body, request: r, writer: w, start: time.Now()}
 	if answer, ok := w.(*answerWriter); ok {
-		paced.share = &answer.share
+		if count {
+			paced.share = &answer.share
+		}
+		if !carriesReport(limit) {
+			answer.share.part = answer.share.memory.newWork
+		}
 		w = answer.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
 	}
-	return io.ReadAll(http.MaxBytesReader(w, paced, limit))
+	return http.MaxBytesReader(w, paced, limit)
 }
 
 // pacedBody is a body whose deadline moves as the body arrives, and which takes memory for each bodyPace bytes.
@@ -110,7 +145,6 @@ type pacedBody struct {
 	start   time.Time
 	arrived int64         // bytes
 	share   *bodyShare    // nil: memory is not counted
-	report  bool          // carriesReport
 	waited  time.Duration // for memory, bodyTime at most; the deadline moves by it
 }
 
@@ -133,8 +167,8 @@ func (b *pacedBody) takeMemory() error {
 	switch {
 	case b.share == nil:
 		return nil
-	case !b.report:
-		return b.share.takeForNewWork()
+	case b.share.part != nil:
+		return b.share.takeFromPart()
 	}
 	began := time.Now()
 	err := b.share.takeForReport(b.request.Context(), bodyTime-b.waited)

@@ -43,14 +43,16 @@ type pipeServer struct {
 	listener *pipeListener
 	received atomic.Int64            // requests that have arrived completely
 	cancel   context.CancelCauseFunc // cancels all requests
+	fake     *httpapitest.Fake
 }
 
 func newPipeServer(t *testing.T, change ...func(*httpapi.Config)) *pipeServer {
-	cfg := httpapitest.New(t).Config()
+	fake := httpapitest.New(t)
+	cfg := fake.Config()
 	for _, c := range change {
 		c(&cfg)
 	}
-	s := &pipeServer{t: t, listener: &pipeListener{conns: make(chan net.Conn), stop: make(chan struct{})}}
+	s := &pipeServer{t: t, fake: fake, listener: &pipeListener{conns: make(chan net.Conn), stop: make(chan struct{})}}
 	server := httpapi.Server("", httpapi.New(cfg))
 	base, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel

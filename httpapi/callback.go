@@ -78,6 +78,12 @@ func (cr *callbackRoutes) callback(w http.ResponseWriter, r *http.Request) error
 	if !ok { // before the body is read: it may be long, and its sender is nobody that flightd knows
 		return noCallback()
 	}
+	switch f, err := cr.ledger.Flight(token.ID); {
+	case err == nil && f == nil:
+		return noCallback()
+	case err == nil && f.Key.IsZero() && (r.ContentLength < 0 || r.ContentLength > bodyPace): // a tombstone stores no evidence
+		return &effect.Fenced{}
+	}
 	req, bad := callbackRequest(w, r)
 	if bad != nil {
 		return bad
@@ -126,12 +132,15 @@ func callbackRequest(w http.ResponseWriter, r *http.Request) (req remote.Callbac
 	}
 	var c wire.CallbackRequest
 	if len(parameters) > 0 {
-		c = wire.CallbackRequest{Outcome: parameters.Get("outcome"), Body: wire.Body{ExternalID: parameters.Get("external_id"), ContentType: r.Header.Get("Content-Type")}}
-		r.Header.Del("Content-Type") // readBody accepts only JSON
-		if c.Base64, bad = readBody(w, r, wire.MaxReportBody); bad != nil {
+		c.Outcome = parameters.Get("outcome")
+		if c.Body, bad = hashBody(w, r, wire.MaxReportBody); bad != nil {
 			return req, bad
 		}
+		c.ExternalID, c.ContentType = parameters.Get("external_id"), r.Header.Get("Content-Type")
 	} else {
+		if answer, ok := w.(*answerWriter); ok {
+			answer.share.part = answer.share.memory.callbacks
+		}
 		if c, bad = receive(readBody, w, r, wire.MaxReportBody, wire.Decode[wire.CallbackRequest]); bad != nil {
 			bad.Hint = "send {\"outcome\":\"succeeded\",\"body\":…}, or any body with ?outcome=succeeded in the URL"
 			return req, bad

@@ -82,7 +82,7 @@ func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request)
 	if bad != nil {
 		return bad
 	}
-	if err := cr.cluster.RaiseLeaseEpoch(r.Context(), d.actor, d.reason); err != nil {
+	if err := cr.cluster.RaiseLeaseEpoch(context.WithoutCancel(r.Context()), d.actor, d.reason); err != nil {
 		return err
 	}
 	h := cr.ledger.Header()

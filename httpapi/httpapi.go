@@ -66,8 +66,9 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	if limits == nil {
 		limits = auth.NewLimiter(nil, nil, auth.NodeLimits{})
 	}
+	operator := proposer{cfg.Operator}
 	fw := &flightWriter{responder: re, flights: cfg.Ledger, limits: limits, queues: cfg.Work.Pools, documents: cfg.Documents}
-	ds := &documentStore{responder: re, documents: cfg.Documents, operator: cfg.Operator, awaitNodes: cfg.Cluster.AwaitNodes}
+	ds := &documentStore{responder: re, documents: cfg.Documents, operator: operator, awaitNodes: cfg.Cluster.AwaitNodes}
 	calls := &callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment, cfg.Callers.PublicURL}
 	all := make(map[string]route)
 	for _, subject := range []interface{ routes() map[string]route }{
@@ -80,14 +81,14 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 		&sessionRoutes{responder: re, sessions: cfg.Remote, limits: limits},
 		&flightRoutes{fw, cfg.Work.Sagas},
 		newEventRoutes(cfg, re, duplicates, limits),
-		&decisionRoutes{flightWriter: fw, operator: cfg.Operator},
-		&approvalRoutes{&decisionRoutes{flightWriter: fw, operator: cfg.Operator}, &flightRoutes{fw, cfg.Work.Sagas}},
+		&decisionRoutes{flightWriter: fw, operator: operator},
+		&approvalRoutes{&decisionRoutes{flightWriter: fw, operator: operator}, &flightRoutes{fw, cfg.Work.Sagas}},
 		&tokenRoutes{ds},
 		newNamespaceRoutes(cfg, ds),
 		&actionRoutes{ds},
 		&notifyRoutes{ds, cfg.Notify},
 		&auditRoutes{documentStore: ds, auditLog: cfg.Documents, limits: limits},
-		&restoreRoutes{fw, cfg.Work.Sagas, cfg.Restores, cfg.Operator},
+		&restoreRoutes{fw, cfg.Work.Sagas, cfg.Restores, operator},
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},
 		&serverRoutes{responder: re, about: cfg.About},
 	} {

@@ -137,7 +137,7 @@ func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns stri
 	var out []byte
 	number := 0
 	for chunk := range slices.Chunk(lines, submitChunk) {
-		if r.Context().Err() != nil {
+		if number > 0 && r.Context().Err() != nil {
 			return r.Context().Err() // the caller has gone, or the node drains; the same lines again are harmless
 		}
 		out = append(out, jr.submitSome(r, ns, number, chunk)...)

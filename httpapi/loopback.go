@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/remote"
 )
 
 // LoopbackOnly protects a server without credentials from web pages. A page of a foreign origin can make the user's
@@ -19,7 +20,8 @@ import (
 //     text/plain and bodies without a type to other origins without a CORS preflight. JSON and YAML need a preflight,
 //     which this server rejects.
 //
-// The content type is checked last, so a request that browsers mark as foreign is always a 403.
+// The content type is checked last, so a request that browsers mark as foreign is always a 403. A callback is served as its page promises,
+// from every host and of every type: it comes through a tunnel, and its URL is a secret that no web page has.
 func LoopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bad := checkSameOrigin(r); bad != nil {
@@ -32,6 +34,9 @@ func LoopbackOnly(next http.Handler) http.Handler {
 
 // checkSameOrigin returns the reason to reject a request that a web page could have sent, or nil if there is none.
 func checkSameOrigin(r *http.Request) *wire.Invalid {
+	if strings.HasPrefix(r.URL.Path, remote.CallbackPath) {
+		return nil
+	}
 	forbidden := func(header, hint, format string, args ...any) *wire.Invalid {
 		return &wire.Invalid{Code: wire.Forbidden, Hint: hint,
 			FieldError: wire.FieldError{Header: header, Detail: fmt.Sprintf(format, args...)}}

@@ -60,3 +60,15 @@ func TestLoopbackOnly_ContentType(t *testing.T) {
 	p := requireProblem(t, d.post("/v1/flights:open", openOrder, "Content-Type", ""), http.StatusUnsupportedMediaType, wire.UnsupportedMediaType)
 	require.Equal(t, "Content-Type: missing", p.Detail)
 }
+
+// A callback comes through a tunnel: from a foreign host and of any type. Nothing else does.
+func TestLoopbackOnly_Callback(t *testing.T) {
+	d := newTestServer(t, func(c *httpapi.Config) { c.Callers.LoopbackOnly = true })
+	tunnel := []string{"Host", "abc.tunnel.example", "Content-Type", "application/x-www-form-urlencoded"}
+	a := d.proceed(render + `}`)
+	r := d.callback(a, "?outcome=succeeded", "status=done", tunnel...)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	require.Equal(t, "application/x-www-form-urlencoded", decodeBody[wire.Flight](t, d.get("/v1/flights/"+a.FlightID)).Receipt.ContentType)
+	requireProblem(t, d.post("/v1/callbacks/fltd_cb_x", "{}", tunnel...), http.StatusNotFound, wire.NotFound)
+	requireProblem(t, d.post("/v1/flights/"+a.FlightID+"/report", "{}", tunnel...), http.StatusForbidden, wire.Forbidden)
+}

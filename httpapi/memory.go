@@ -15,30 +15,33 @@ var errBodyMemory = errors.New("this node has no memory for the body: too many l
 
 // bodyMemory counts the memory of request bodies. One value in a channel is bodyPace bytes in use.
 //
-// New work may use half of it and never waits. Reports may use all of it and wait for each other. If all of them waited,
-// none could end, so one of them at a time arrives without a limit.
+// New work may use half of it, callbacks an eighth, and neither waits. Reports may use all of it and wait for each other. If all of
+// them waited, none could end, so one of them at a time arrives without a limit.
 type bodyMemory struct {
-	all     chan struct{}
-	newWork chan struct{} // the part of all that opens and imports use
-	last    chan struct{} // has a value while one report needs no more memory from all
+	all       chan struct{}
+	newWork   chan struct{} // the part of all that opens and imports use
+	callbacks chan struct{} // the part of all that callbacks use: their bearers have no token that could be revoked
+	last      chan struct{} // has a value while one report needs no more memory from all
 }
 
 func newBodyMemory(size int) *bodyMemory {
-	return &bodyMemory{all: make(chan struct{}, size/bodyPace), newWork: make(chan struct{}, size/bodyPace/2), last: make(chan struct{}, 1)}
+	n := size / bodyPace
+	return &bodyMemory{all: make(chan struct{}, n), newWork: make(chan struct{}, n/2), callbacks: make(chan struct{}, n/8), last: make(chan struct{}, 1)}
 }
 
 // bodyShare is the memory that one request uses.
 type bodyShare struct {
-	memory       *bodyMemory
-	all, newWork int // bodyPace bytes each
-	last         bool
+	memory      *bodyMemory
+	part        chan struct{} // the part of memory that the request uses; nil for a report
+	all, inPart int           // bodyPace bytes each
+	last        bool
 }
 
-// takeForNewWork adds bodyPace bytes for new work. It returns errBodyMemory if its half, or everything, is in use.
-func (s *bodyShare) takeForNewWork() error {
+// takeFromPart adds bodyPace bytes for new work or a callback. It returns errBodyMemory if the part, or everything, is in use.
+func (s *bodyShare) takeFromPart() error {
 	select {
-	case s.memory.newWork <- struct{}{}:
-		s.newWork++
+	case s.part <- struct{}{}:
+		s.inPart++
 	default:
 		return errBodyMemory
 	}
@@ -83,8 +86,8 @@ func (s *bodyShare) release() {
 	for range s.all {
 		<-s.memory.all
 	}
-	for range s.newWork {
-		<-s.memory.newWork
+	for range s.inPart {
+		<-s.part
 	}
 	if s.last {
 		<-s.memory.last

@@ -102,6 +102,22 @@ type Operator interface {
 	ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error)
 }
 
+// proposer is an Operator that ends no proposal with its request. net/http ends a request also when the caller has closed its half of the
+// connection and reads the answer, and then nobody would know whether the proposal was committed.
+type proposer struct{ Operator }
+
+func (p proposer) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	return p.Operator.Propose(ctx, c)
+}
+
+func (p proposer) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	return p.Operator.ProposeAll(ctx, all)
+}
+
 // Feed returns the events of all flights, in log order, as far as this node has applied the log.
 type Feed interface {
 	// Read returns about limit events after a position. It never splits the events of one command. A page may be empty

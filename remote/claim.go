@@ -100,7 +100,7 @@ func (p *Pools) Claim(ctx context.Context, req ClaimRequest) ([]Job, error) {
 				continue
 			}
 		}
-		if !p.waitForJob(waitCtx, &req, w) {
+		if !p.waitForJob(waitCtx, &req, w) || ctx.Err() != nil {
 			c.answered = true
 			return nil, context.Cause(ctx)
 		}

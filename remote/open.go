@@ -87,7 +87,9 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 // run performs the actions of decide until one is an answer.
 func (c *openCall) run(ctx context.Context) (OpenAnswer, error) {
 	for {
-		if ctx.Err() != nil {
+		// A caller that leaves while it waits opens nothing. Otherwise the end of the request is no reason to stop: net/http also ends it
+		// when the caller has closed its half of the connection and reads the answer.
+		if ctx.Err() != nil && c.joined && c.view.holder() == nil {
 			return OpenAnswer{}, context.Cause(ctx)
 		}
 		c.view.callerWaits, c.view.nodeStops = c.waitCtx.Err() == nil, c.drainCtx.Err() != nil

@@ -96,8 +96,6 @@ func (s *Service) Abandon(ctx context.Context, req AbandonRequest) error {
 		return &flight.InvalidError{Field: "nonce", Detail: "an abandon needs the nonce of its open"}
 	case req.NotAfter <= 0:
 		return &flight.InvalidError{Field: "not_after", Detail: "an abandon needs the not_after of its open: the nonce is stored until then"}
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
 	}
 	return s.abandon(s.requestDeadline.Context(), &req)
 }

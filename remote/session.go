@@ -132,9 +132,10 @@ func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
 	return s.leaseError(flight.Key{}, s.cfg.Leases.EndSession(ctx, id))
 }
 
-// withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer.
+// withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer. They outlive the caller's request,
+// which also ends when the caller has closed its half of the connection.
 func (s *Service) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.cfg.TTL/2)
+	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL/2)
 }
 
 // Prolong renews a session in etcd alone, where no node leads the ledger. It grants no trust and lists no attempts, so the owner
