@@ -433,6 +433,10 @@ func TestFromHTTPPassesThePauseOn(t *testing.T) {
 	} {
 		require.Equal(t, want, parseRetryAfter(http.Header{"Retry-After": {asked}}, now), "%q", asked)
 	}
+	for _, asked := range []string{"99999999", "Fri, 31 Dec 9999 23:59:59 GMT"} {
+		_, err := FromHTTP(&http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {asked}}, Body: http.NoBody}, nil)
+		require.Equal(t, MaxPause, RequestedPause(err), asked)
+	}
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway} {
 		resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"7"}}, Body: io.NopCloser(strings.NewReader("later"))}
 		_, err := FromHTTP(resp, nil)

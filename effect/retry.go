@@ -14,8 +14,12 @@ type pauseError struct {
 func (e *pauseError) Error() string { return e.err.Error() }
 func (e *pauseError) Unwrap() error { return e.err }
 
+// MaxPause bounds the pauses that providers request: a mistaken date in their answers must not put an effect off for years.
+const MaxPause = 24 * time.Hour
+
 // RetryAfter marks an error with the pause that the provider requested, for example in its header Retry-After: the next
-// attempt does not start earlier. The error's outcome does not change. A pause of 0 or less is ignored.
+// attempt does not start earlier. The error's outcome does not change. A pause of 0 or less is ignored, and a longer one than MaxPause is
+// shortened to it.
 //
 // The pause applies to an executor in the same process, whose policies may retry. Through a client it delays nothing:
 // there the caller retries, and reads the pause from its *Unsettled with RequestedPause.
@@ -23,7 +27,7 @@ func RetryAfter(err error, pause time.Duration) error {
 	if err == nil || pause <= 0 {
 		return err
 	}
-	return &pauseError{err: err, retryAfter: pause}
+	return &pauseError{err: err, retryAfter: min(pause, MaxPause)}
 }
 
 // RequestedPause returns the pause that RetryAfter put into err, or 0 if there is none.

@@ -179,3 +179,23 @@ func TestJobs_LargeClaimIsCut(t *testing.T) {
 	}
 	require.Equal(t, many, handed)
 }
+
+// No report is rejected for the pause that the provider asked for, and no pause is longer than a day.
+func TestReport_Pause(t *testing.T) {
+	d := newTestServer(t)
+	session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+	for id, c := range map[string]struct {
+		pause string
+		want  time.Duration
+	}{"years": {"99999999000", 24 * time.Hour}, "9999": {"251636500000000", 24 * time.Hour}, "minute": {"60000", time.Minute}, "negative": {"-9", 0}} {
+		require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", `{"action":"job","id":"`+id+`","input":{}}`).status)
+		claim := d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":%q,"not_after":%d,"wait_ms":1000,"actions":["job"],"slots":1}`, session, id, int64(d.fake.Ledger.Now())+10_000))
+		job := decodeBody[wire.ClaimAnswer](t, claim).Jobs[0]
+		r := d.post("/v1/flights/"+job.FlightID+"/report", `{"fencing_token":"`+job.FencingToken+`","outcome":"not_done","retry_after_ms":`+c.pause+`}`)
+		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+		f, err := d.fake.Ledger.Flight(flight.MustKey("default/job/" + id).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, flight.StateScheduled, f.State)
+		require.InDelta(t, max(c.want, time.Second).Seconds(), f.NotBefore.AsTime().Sub(d.fake.Ledger.Now().AsTime()).Seconds(), 2)
+	}
+}

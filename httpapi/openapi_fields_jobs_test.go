@@ -48,6 +48,6 @@ func jobDocs() map[string]fieldDoc {
 		"jobs":                      {about: "none: ask again"},
 		"served_ms":                 {about: "how long the server took for the answer"},
 		"age_ms":                    {about: "how long before this answer the attempt was opened"},
-		"retry_after_ms":            {about: "with `not_done`: the provider asked for this pause", max: maxLongMS},
+		"retry_after_ms":            {about: "with `not_done`: the provider asked for this pause; a day at most counts"},
 	}
 }

@@ -106,7 +106,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	if req.Body, bad = report.Blob(); bad != nil {
 		return req, bad
 	}
-	req.ExternalID, req.Error, req.RetryAfter = report.ExternalID, auth.Redact(report.Error), time.Duration(report.RetryAfterMS)*time.Millisecond
+	req.ExternalID, req.Error, req.RetryAfter = report.ExternalID, auth.Redact(report.Error), time.Duration(min(max(report.RetryAfterMS, 0), effect.MaxPause.Milliseconds()))*time.Millisecond
 	return req, nil
 }
 

@@ -1438,7 +1438,7 @@ class Flight:
         if text:
             report["error"] = _truncate(text)
         if outcome == "not_done" and retry_after > 0:
-            report["retry_after_ms"] = int(1000 * retry_after)
+            report["retry_after_ms"] = int(1000 * min(retry_after, 86_400.0))
         if outcome in ("succeeded", "refused"):
             answered = outcome == "refused" and _status_of(self.result) is not None  # the text of the error has its body
             content_type, body = _encode(None if answered else self.result, self.content_type)

@@ -446,7 +446,7 @@ export function throwForStatus(answer: number | ProviderAnswer, text = "", excha
     if (REFUSED_STATUSES.has(status)) throw new Refused(message).withScope(scope);
     if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) {
       const seconds = (typeof answer === "number" ? undefined : answer.headers?.get("retry-after")) ?? "";
-      throw new NotDone(message).withScope(scope, /^\d{1,6}$/.test(seconds) ? Math.min(1000 * Number(seconds), 86_400_000) : 0);
+      throw new NotDone(message).withScope(scope, /^\d+$/.test(seconds) ? Math.min(1000 * Number(seconds), 86_400_000) : 0);
     }
   }
   throw new FlightdError(message, "unknown");
@@ -1436,7 +1436,7 @@ class Call<T, I> {
   private reportOf(f: Flight<I>, outcome: string, value: unknown, error: unknown): Json {
     const report: Json = { fencing_token: f.fencingToken, key: f.key, outcome };
     if (error !== undefined) report["error"] = truncate(textOf(error));
-    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = Math.ceil(error.retryAfterMs);
+    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = Math.ceil(Math.min(error.retryAfterMs, 86_400_000));
     if (outcome === "succeeded" || outcome === "refused") {
       const { contentType, body } = outcome === "succeeded" ? encode(value) : plainText((error as Error).message);
       Object.assign(report, bodyFields(f.externalId, contentType, body));
