@@ -38,9 +38,9 @@ type sagaRoutes struct {
 
 func (sr *sagaRoutes) routes() map[string]route {
 	all := map[string]route{
-		"PUT /v1/sagas/{name}/versions/{version}":    {serve: sr.define, access: with(mayDefine)},
+		"PUT /v1/sagas/{name}/versions/{version}":    {serve: sr.define, access: with(auth.Work | auth.Operate | auth.Define)},
 		"GET /v1/sagas/{name}/versions/{version}":    {serve: sr.definition, access: with(auth.Read)},
-		"DELETE /v1/sagas/{name}/versions/{version}": {serve: sr.deleteDefinition, access: with(mayDefine)},
+		"DELETE /v1/sagas/{name}/versions/{version}": {serve: sr.deleteDefinition, access: with(auth.Operate)},
 		"GET /v1/sagas/{name}/versions":              {serve: sr.versions, access: with(auth.Read)},
 		"POST /v1/sagas:start":                       {serve: sr.start, access: with(auth.Submit)},
 		"GET /v1/sagas":                              {serve: sr.list, access: with(auth.Read), query: true},

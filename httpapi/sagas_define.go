@@ -17,9 +17,6 @@ import (
 	"github.com/flightd/flightd/saga"
 )
 
-// mayDefine is the verb of those who define sagas.
-const mayDefine = auth.Operate
-
 // named returns the namespace, and the name and version in the path.
 func (sr *sagaRoutes) named(r *http.Request) (ns, id string, bad *wire.Invalid) {
 	if ns, bad = namespace(r); bad != nil {
@@ -37,7 +34,7 @@ func (sr *sagaRoutes) named(r *http.Request) (ns, id string, bad *wire.Invalid) 
 }
 
 // define serves PUT /v1/sagas/{name}/versions/{version}. A definition never changes: the same one again is accepted, another one is a
-// conflict.
+// conflict. A token with the verb work alone creates none: each worker that serves a saga sends its definition at the start.
 func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
 	body, bad := sr.receiveBody(w, r, flight.MaxDocument)
 	if bad != nil {
@@ -66,6 +63,10 @@ func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
 	put := &flight.PutDocument{ID: flight.DefinitionID(ns, id), Body: def.JSON(), Actor: cmp.Or(recordedActor(r, by), unknownActor), Reason: "defined"}
 	status := http.StatusOK
 	if old := sr.store.documents.Document(put.ID); old == nil {
+		if c := callerOf(r); c != nil && !c.Verbs.HasAny(auth.Operate|auth.Define) {
+			return &wire.Invalid{Code: wire.Forbidden, Hint: "define it first, with flightd sagas apply FILE and a token that has the verb define",
+				FieldError: wire.FieldError{Header: wire.HeaderAuthorization, Detail: fmt.Sprintf("%s is not defined, and the token lacks the verb define", id)}}
+		}
 		status = http.StatusCreated
 		if err := sr.store.changeDocument(r.Context(), put); err != nil {
 			old = sr.store.documents.Document(put.ID) // perhaps somebody else was first

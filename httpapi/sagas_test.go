@@ -14,6 +14,7 @@ import (
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/saga"
 )
 
@@ -119,4 +120,19 @@ func TestSagas_StartAndDeletionAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, remove().status)
 	require.Equal(t, http.StatusOK, start("trip@1", "early").status, "a repeat of a start is answered without the definition")
 	requireProblem(t, start("trip", "next"), http.StatusNotFound, wire.NotFound)
+}
+
+// A worker that serves a saga sends its definition at each start. It needs no verb but work for one that is stored, and define for a new one.
+func TestSagas_DefinedByWorkers(t *testing.T) {
+	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{} })
+	g.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
+	const path, definition = "/v1/sagas/trip/versions/1", `{"saga":"trip","version":1,"steps":[{"name":"hotel","no_undo":true}]}`
+	worker, definer := g.as("billing", "worker", auth.Work), g.as("billing", "definer", auth.Work|auth.Define)
+	p := requireProblem(t, worker.do("PUT", path, definition), http.StatusForbidden, wire.Forbidden)
+	require.Contains(t, p.Detail, "trip@1 is not defined, and the token lacks the verb define")
+	require.Equal(t, http.StatusCreated, definer.do("PUT", path, definition).status)
+	require.Equal(t, http.StatusOK, worker.do("PUT", path, definition).status)
+	requireProblem(t, worker.do("PUT", path, `{"saga":"trip","version":1,"steps":[{"name":"room","no_undo":true}]}`), http.StatusUnprocessableEntity, wire.Conflict)
+	requireProblem(t, definer.do("DELETE", path, `{"reason":"r"}`), http.StatusForbidden, wire.Forbidden)
+	requireProblem(t, g.as("billing", "shop", auth.Submit|auth.Read).do("PUT", path, definition), http.StatusForbidden, wire.Forbidden)
 }
