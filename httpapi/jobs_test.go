@@ -50,6 +50,7 @@ func TestJobs_BadInput(t *testing.T) {
 		{submits, job(`"retry":{"attempts":1001}`), "/retry/attempts"},
 		{submits, job(`"retry":{"attempts":2,"first_ms":9223372036854775807}`), "/retry/first_ms"},
 		{claims, claim(`"actions":[],"slots":1`), "/actions"},
+		{claims, strings.Replace(claim(`"actions":["charge"],"slots":1`), `"n"`, `"`+strings.Repeat("n", 226)+`"`, 1), "/nonce"},
 		{claims, claim(`"actions":["a/b"],"slots":1`), "/actions/0"},
 		{claims, claim(`"actions":["charge","charge"],"slots":1`), "/actions/1"},
 		{claims, claim(`"actions":["charge"],"without_look_up":["refund"],"slots":1`), "/without_look_up/0"},

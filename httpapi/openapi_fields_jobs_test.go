@@ -36,7 +36,7 @@ func jobDocs() map[string]fieldDoc {
 		"SubmitLine.id":             {about: "the id of the job; absent with a problem"},
 		"SubmitLine.status":         {about: "`queued`, `duplicate`, or the code of the problem"},
 		"problem":                   {about: "the document that a submission of this job alone would have been answered with"},
-		"ClaimRequest.nonce":        {about: "a random text, new for each claim and the same for each repeat", maxLength: 255},
+		"ClaimRequest.nonce":        {about: "a random text, new for each claim and the same for each repeat", maxLength: 225},
 		"ClaimRequest.session":      {about: "the session that holds the jobs"},
 		"ClaimRequest.not_after":    {about: "ledger time in milliseconds after which the claim hands out nothing: the wait and 2 s ahead, the same in each repeat. Absent: the node sets it, and you cannot abandon the jobs", max: wire.MaxLedgerTime},
 		"ClaimRequest.wait_ms":      {about: "how long to wait for the first job", max: wire.MaxWaitMS},

@@ -70,7 +70,7 @@ type SubmitLine struct {
 // ClaimRequest is the body of POST /v1/flights:claim. The namespace travels in a header.
 type ClaimRequest struct {
 	Session  string   `json:"session" limit:"token"`
-	Nonce    string   `json:"nonce" limit:"nonce"`                    // new for each claim, the same for each repeat
+	Nonce    string   `json:"nonce" limit:"claim_nonce"`              // new for each claim, the same for each repeat
 	NotAfter int64    `json:"not_after,omitzero" limit:"ledger_time"` // of each attempt's open; 0: the node sets it
 	Actions  []string `json:"actions"`
 	// WithoutLookUp are those of the actions whose unknown outcomes the worker cannot look up: others are handed these jobs.

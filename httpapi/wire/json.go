@@ -18,6 +18,7 @@ import (
 var limits = map[string]int64{
 	"word":        1024, // above the limits of the key's own rules, which have the better messages
 	"nonce":       255,
+	"claim_nonce": 255 - 30, // JobNonce adds 30 bytes, and a caller abandons each job by its own nonce
 	"token":       512,
 	"text":        64 << 10, // an error or a reason, of which the ledger stores the beginning
 	"ms":          10 * 365 * 24 * 3600 * 1000,
