@@ -26,7 +26,8 @@ func (re *requester) Queues(ctx context.Context, allNamespaces bool) ([]Queue, e
 }
 
 // PauseQueue pauses an action: after it returns, no job of the action is handed out until ResumeQueue. Jobs that workers have go on;
-// Queue.Running is their number. It may be repeated; the newest reason counts.
+// Queue.Running is their number. It may be repeated; the newest reason counts. If somebody has paused or resumed the action after the
+// newest answer that the client has, the error is *Error with the code precondition_failed; the same holds for ResumeQueue.
 func (re *requester) PauseQueue(ctx context.Context, action, reason string) (*Queue, error) {
 	return re.changeQueue(ctx, action, "pause", reason)
 }

@@ -80,6 +80,11 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 	return e, true
 }
 
+// IsAbout reports whether the line is about a document.
+func (e *AuditEntry) IsAbout(id DocumentID) bool {
+	return e.Subject == id.Kind+"/"+id.Name && (e.Namespace == id.Namespace || id.Namespace == "" && e.Namespace == AllNamespaces)
+}
+
 func (e *AuditEntry) setDocument(verb string, id DocumentID, actor, reason string) {
 	e.Verb, e.Namespace, e.Subject, e.Actor, e.Reason = verb+"_"+id.Kind, id.Namespace, id.Kind+"/"+id.Name, actor, reason
 }

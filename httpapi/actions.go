@@ -153,7 +153,7 @@ func (ar *actionRoutes) declareAction(w http.ResponseWriter, r *http.Request) er
 	c := callerOf(r)
 	mayCreate := c == nil || c.Verbs.HasAny(auth.Operate|auth.Define)
 	out := wire.ActionAnswer{Status: wire.ActionUndeclared}
-	for range 2 {
+	for first := true; ; first = false {
 		stored, err := ar.policyOf(id.Namespace, id.Name)
 		switch {
 		case err != nil:
@@ -169,7 +169,7 @@ func (ar *actionRoutes) declareAction(w http.ResponseWriter, r *http.Request) er
 				break
 			}
 			err := ar.changeAction(r, id, &made, d, ar.documents.Document(id))
-			if changed, ok := errors.AsType[*wire.Invalid](err); ok && changed.Code == wire.PreconditionFailed { // another worker was first
+			if changed, ok := errors.AsType[*wire.Invalid](err); ok && first && changed.Code == wire.PreconditionFailed { // another worker was first
 				continue
 			}
 			if err != nil {
@@ -214,7 +214,7 @@ func (ar *actionRoutes) changeAction(r *http.Request, id flight.DocumentID, req 
 	if old != nil {
 		put.Expect = old.Version
 	}
-	return ar.changeDocument(r.Context(), put)
+	return ar.changeDocument(r, put)
 }
 
 // writeAction answers a change with the document as it is now.

@@ -60,7 +60,7 @@ func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) err
 	}
 	propose := func(ctx context.Context, put *flight.PutDocument) error {
 		put.Actor, put.Reason = d.actor, d.reason
-		return cr.changeDocument(ctx, put)
+		return cr.changeDocument(r.WithContext(ctx), put)
 	}
 	if err := cr.cluster.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning, propose); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,15 @@ func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request, l
 	return ds.receiveBody(w, r, limit)
 }
 
-// changeDocument proposes a change. It returns the error to answer with if the ledger does not accept it.
-func (ds *documentStore) changeDocument(ctx context.Context, c *flight.PutDocument) error {
-	reply, err := ds.operator.Propose(ctx, c)
+// changeDocument proposes a change. It returns the error to answer with if the ledger does not accept it, or if the request is older than
+// another change.
+func (ds *documentStore) changeDocument(r *http.Request, c *flight.PutDocument) error {
+	if doc := ds.documents.Document(c.ID); doc == nil || !bytes.Equal(doc.Body, c.Body) {
+		if bad := ds.checkNotOutdated(r, c.ID, doc); bad != nil {
+			return bad
+		}
+	}
+	reply, err := ds.operator.Propose(r.Context(), c)
 	switch {
 	case err != nil:
 		return err
@@ -55,6 +62,26 @@ func (ds *documentStore) changeDocument(ctx context.Context, c *flight.PutDocume
 	return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 }
 
+// checkNotOutdated returns PreconditionFailed if a document, which is nil if there is none, was changed after the position of the ledger that
+// the request names in Flightd-Index. Without it, a copy of the request that the network delivers late would undo a newer change. A
+// request that names no position is not checked, and neither is a deletion that more lines of the audit log have followed than one read returns.
+func (ds *documentStore) checkNotOutdated(r *http.Request, id flight.DocumentID, doc *flight.Document) *wire.Invalid {
+	seen, err := wire.ParseIndex(r.Header.Get(wire.HeaderIndex))
+	if h := ds.ledger.Header(); err != nil || seen.Epoch != h.StoreEpoch {
+		return nil
+	}
+	var last flight.Version
+	if doc != nil {
+		last = doc.Version
+	} else if lines, _, err := ds.documents.Audit(flight.Version{}, 1, func(e *flight.AuditEntry) bool { return e.IsAbout(id) }); err == nil && len(lines) > 0 {
+		last = lines[0].Version
+	}
+	if last.Index > seen.Entry {
+		return documentChanged()
+	}
+	return nil
+}
+
 // countDocuments returns the number of documents of a namespace, and of definitions of sagas among them.
 func (ds *documentStore) countDocuments(namespace string) (all, sagas int) {
 	for _, doc := range ds.documents.Documents("") {
@@ -69,7 +96,7 @@ func (ds *documentStore) countDocuments(namespace string) (all, sagas int) {
 }
 
 // deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
-// meanwhile, deleteDocument deletes the changed one. It returns errInUse if a saga that is not over uses the document.
+// meanwhile, deleteDocument deletes the changed one, unless the request names a position in Flightd-Index. It returns errInUse if a saga that is not over uses the document.
 func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
 	req, bad := receive(ds.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
 	var d operatorRequest
@@ -87,6 +114,9 @@ func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, 
 	}
 	c := &flight.DeleteDocument{ID: id, Actor: d.actor, Reason: d.reason}
 	for range 3 {
+		if bad := ds.checkNotOutdated(r, id, doc); bad != nil {
+			return bad
+		}
 		c.Expect = doc.Version
 		reply, err := ds.operator.Propose(r.Context(), c)
 		switch {
@@ -108,9 +138,9 @@ func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, 
 
 var errInUse = errors.New("httpapi: a saga that is not over uses the document")
 
-func documentChanged() error {
+func documentChanged() *wire.Invalid {
 	return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "look at the present state, and send the request again if it is still right",
-		FieldError: wire.FieldError{Detail: "another person changed it at the same time"}}
+		FieldError: wire.FieldError{Detail: "another person changed it after you had read it, or at the same time"}}
 }
 
 // onlyAllNamespaces rejects a token of one namespace: it must not raise its own limits, nor touch what concerns other namespaces.

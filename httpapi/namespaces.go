@@ -87,7 +87,7 @@ func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Req
 	if old := nr.documents.Document(put.ID); old != nil {
 		put.Expect = old.Version
 	}
-	if err := nr.changeDocument(r.Context(), put); err != nil {
+	if err := nr.changeDocument(r, put); err != nil {
 		return err
 	}
 	shown := nr.namespaceOf(name)

@@ -137,7 +137,7 @@ func (nr *notifyRoutes) put(w http.ResponseWriter, r *http.Request) error {
 		t.Secret = made
 	}
 	put.Body = t.Encode()
-	if err := nr.changeDocument(r.Context(), put); err != nil {
+	if err := nr.changeDocument(r, put); err != nil {
 		return err
 	}
 	doc := nr.documents.Document(id)

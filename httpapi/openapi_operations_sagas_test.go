@@ -24,7 +24,7 @@ func sagaOperations() []Operation {
 		Parameters: []string{wire.HeaderNamespace, wire.HeaderActor}, Request: struct{}{},
 		Example:  `{"saga":"trip","version":1,"steps":[{"name":"hotel","action":"hotel.book","undo":{"action":"hotel.cancel"}},{"name":"pay","action":"charge","needs":["hotel"],"pivot":true}]}`,
 		Answers:  []Answer{definition(http.StatusCreated, "the stored definition"), definition(http.StatusOK, "it was stored before")},
-		Problems: codes(bodyCodes, wire.NotFound, wire.Conflict, wire.QuotaExceeded),
+		Problems: codes(bodyCodes, wire.NotFound, wire.Conflict, wire.QuotaExceeded, wire.PreconditionFailed),
 	}, {
 		Pattern: "GET /v1/sagas/{name}/versions/{version}", ID: "getSagaDefinition", Tag: tagSagas, Summary: "Get a definition",
 		Parameters: []string{wire.HeaderNamespace}, Answers: []Answer{definition(http.StatusOK, "the definition")}, Problems: codes(readCodes, wire.NotFound),

@@ -109,20 +109,20 @@ const pausedBody = `{"paused":true}`
 // pause serves POST /v1/queues/{action}/pause. After its answer no job of the action is handed out. Another pause of the same action
 // replaces the reason. If the process dies before the answer, the action may be paused.
 func (qr *queueRoutes) pause(w http.ResponseWriter, r *http.Request) error {
-	return qr.change(w, r, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
+	return qr.change(w, r, true, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
 		return &flight.PutDocument{ID: id, Expect: version, Body: []byte(pausedBody), Actor: d.actor, Reason: d.reason}
 	})
 }
 
 // resume serves POST /v1/queues/{action}/resume. It wakes the claims that wait.
 func (qr *queueRoutes) resume(w http.ResponseWriter, r *http.Request) error {
-	return qr.change(w, r, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
+	return qr.change(w, r, false, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
 		return &flight.DeleteDocument{ID: id, Expect: version, Actor: d.actor, Reason: d.reason}
 	})
 }
 
 // change proposes a change of the document of an action, whatever its version is, and answers when the change has its effect.
-func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, command func(flight.DocumentID, flight.Version, *operatorRequest) flight.Command) error {
+func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, pauses bool, command func(flight.DocumentID, flight.Version, *operatorRequest) flight.Command) error {
 	ns, bad := qr.namespace(r)
 	action := r.PathValue("action")
 	if bad == nil {
@@ -142,10 +142,10 @@ func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, command fu
 	id := flight.QueueID(ns, action)
 	now := qr.documents.Document(id)
 	for range 3 {
-		var version flight.Version
-		if now != nil {
-			version = now.Version
+		if bad := qr.checkPauseNotOutdated(r, id, now, &d, pauses); bad != nil {
+			return bad
 		}
+		version := cmp.Or(now, &flight.Document{}).Version
 		reply, err := qr.store.operator.Propose(r.Context(), command(id, version, &d))
 		switch {
 		case err != nil:
@@ -170,6 +170,14 @@ func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, command fu
 		now = reply.Document
 	}
 	return documentChanged()
+}
+
+// checkPauseNotOutdated is checkNotOutdated for a change that would change something: a repeat is answered like the first one.
+func (qr *queueRoutes) checkPauseNotOutdated(r *http.Request, id flight.DocumentID, now *flight.Document, d *operatorRequest, pauses bool) *wire.Invalid {
+	if now == nil && !pauses || now != nil && pauses && now.Changed.Actor == d.actor && now.Changed.Reason == d.reason {
+		return nil
+	}
+	return qr.store.checkNotOutdated(r, id, now)
 }
 
 // maxLaneJobs is how many jobs of a lane are shown.

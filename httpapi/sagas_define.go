@@ -68,7 +68,7 @@ func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
 				FieldError: wire.FieldError{Header: wire.HeaderAuthorization, Detail: fmt.Sprintf("%s is not defined, and the token lacks the verb define", id)}}
 		}
 		status = http.StatusCreated
-		if err := sr.store.changeDocument(r.Context(), put); err != nil {
+		if err := sr.store.changeDocument(r, put); err != nil {
 			old = sr.store.documents.Document(put.ID) // perhaps somebody else was first
 			if old == nil || !bytes.Equal(old.Body, put.Body) {
 				return err

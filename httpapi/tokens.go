@@ -54,7 +54,7 @@ func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) error
 	if old != nil {
 		put.Expect = old.Version
 	}
-	if err := tr.changeDocument(r.Context(), put); err != nil {
+	if err := tr.changeDocument(r, put); err != nil {
 		return err
 	}
 	made := &wire.NewToken{Name: req.Name, Namespace: req.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret}
