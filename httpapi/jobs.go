@@ -62,7 +62,7 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	req, err := jr.submitRequest(r, ns, body)
+	req, err := jr.submitRequest(r, ns, body, new(int64))
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, r, status, &out)
 }
 
-// submitRequest parses a body, or a line. Its error names the key.
-func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req remote.SubmitRequest, err error) {
+// submitRequest parses a body, or a line. Its error names the key. added counts the keys without a flight that are proposed together.
+func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte, added *int64) (req remote.SubmitRequest, err error) {
 	parsed, bad := wire.DecodeSubmit(body)
 	if bad != nil {
 		return req, bad
@@ -106,10 +106,16 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 	if bad = setRequester(r, &req.Submission, ""); bad != nil {
 		return req, about(req.Key, bad)
 	}
+	if err := jr.limits.AllowWork(ns); err != nil {
+		return req, about(req.Key, err)
+	}
 	f, err := jr.flightOf(r, req.Key.FlightID(), req.Key)
 	if err == nil && (f == nil || f.State == flight.StateAbsent) { // else it keeps its lane
-		if err = jr.limits.AllowFlights(req.Key, 1); unnamed != nil {
+		if err = jr.limits.AllowFlights(req.Key, *added+1); unnamed != nil {
 			err = unnamed
+		}
+		if err == nil {
+			*added++
 		}
 	}
 	if err != nil {
@@ -152,9 +158,10 @@ func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns stri
 // submitSome submits the lines after the first number ones. It returns the lines to answer with.
 func (jr *jobRoutes) submitSome(r *http.Request, ns string, number int, lines [][]byte) (out []byte) {
 	requests, errs := make([]remote.SubmitRequest, 0, len(lines)), make([]error, len(lines))
+	added := int64(0)
 	for i, line := range lines {
 		var req remote.SubmitRequest
-		if req, errs[i] = jr.submitRequest(r, ns, bytes.TrimSpace(line)); errs[i] == nil {
+		if req, errs[i] = jr.submitRequest(r, ns, bytes.TrimSpace(line), &added); errs[i] == nil {
 			requests = append(requests, req)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/saga"
 )
 
@@ -199,4 +200,48 @@ func TestReport_Pause(t *testing.T) {
 		require.Equal(t, flight.StateScheduled, f.State)
 		require.InDelta(t, max(c.want, time.Second).Seconds(), f.NotBefore.AsTime().Sub(d.fake.Ledger.Now().AsTime()).Seconds(), 2)
 	}
+}
+
+// The limits of a namespace bound its submissions and claims. They hold back no step of a saga that is under way.
+func TestLimits_Jobs(t *testing.T) {
+	world := httpapitest.New(t)
+	cfg := world.Config()
+	cfg.Work.Sagas = &stepInputs{}
+	world.UseCredentials(&cfg, auth.NodeLimits{})
+	g, handler := &guardedServer{serve(t, world, cfg)}, httpapi.New(cfg)
+	submitStep(t, g.testServer, flight.Policy{})
+	web := g.as("default", "web", auth.AllVerbs)
+	session := decodeBody[wire.SessionAnswer](t, web.do("POST", "/v1/sessions", `{}`)).Session
+	claim := func(nonce, action string) reply {
+		return web.do("POST", "/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":%q,"not_after":%d,"actions":[%q],"slots":5,"wait_ms":10000}`,
+			session, nonce, int64(g.fake.Ledger.Now())+10_000, action))
+	}
+	submit := func(ids ...string) (statuses []string) {
+		var lines strings.Builder
+		for _, id := range ids {
+			fmt.Fprintf(&lines, "{\"action\":\"charge\",\"id\":%q,\"input\":{}}\n", id)
+		}
+		r, w := httptest.NewRequest(http.MethodPost, "/v1/flights:submit", strings.NewReader(lines.String())), httptest.NewRecorder()
+		r.Header.Set("Content-Type", wire.TypeNDJSON)
+		r.Header.Set("Authorization", "Bearer "+web.secret)
+		handler.ServeHTTP(w, r)
+		for line := range strings.Lines(w.Body.String()) {
+			var l wire.SubmitLine
+			require.NoError(t, json.Unmarshal([]byte(line), &l))
+			statuses = append(statuses, l.Status)
+		}
+		return statuses
+	}
+	limit := func(l auth.Limits) { g.fake.PutDocument(t, auth.LimitsID("default"), l.Encode()) }
+	limit(auth.Limits{MaxFlights: 4}) // the saga and its step are two
+	require.Equal(t, []string{"queued", "queued", "quota_exceeded"}, submit("1", "2", "3"), "the lines of a request are counted together")
+	limit(auth.Limits{OpensPerSecond: 1, Burst: 2})
+	require.Equal(t, []string{"queued", "queued", "rate_limited"}, submit("4", "5", "6"))
+	requireProblem(t, web.do("POST", "/v1/flights:submit", `{"action":"charge","id":"7","input":{}}`), http.StatusTooManyRequests, wire.RateLimited)
+	requireProblem(t, claim("n1", "charge"), http.StatusTooManyRequests, wire.RateLimited)
+	limit(auth.Limits{OpensPerSecond: 1, Burst: 3})
+	require.Len(t, decodeBody[wire.ClaimAnswer](t, claim("n2", "charge")).Jobs, 3, "the first ones")
+
+	limit(auth.Limits{OpensPerSecond: 1, Burst: 1, MaxOpen: 1, MaxFlights: 1})
+	require.Len(t, decodeBody[wire.ClaimAnswer](t, claim("n3", "hotel.book")).Jobs, 1, "a step")
 }

@@ -34,7 +34,7 @@ func adminDocs() map[string]fieldDoc {
 		"secrets":                 {about: "the number of valid secrets, at most 4"},
 		"Token.version":           {about: "the version of the token's last change", pattern: versionPattern},
 		"tokens":                  {about: "the tokens, sorted by namespace and name"},
-		"opens_per_second":        limit("opens and new sessions per second, at one node"),
+		"opens_per_second":        limit("opens, submissions, claimed jobs and new sessions per second, at one node"),
 		"burst":                   limit("how many of them may come at once; absent: as many as per second"),
 		"max_open":                limit("attempts without a report"),
 		"max_flights":             limit("stored flights, without tombstones"),

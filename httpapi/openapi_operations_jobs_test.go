@@ -20,7 +20,7 @@ func jobOperations() []Operation {
 			{Status: http.StatusOK, About: "`duplicate`: the key has a flight already; or, of many lines, what became of each", Optional: append(expiryHeaders, flightAnswerHeaders...),
 				Content: append(jsonContent(wire.SubmitAnswer{}), Content{Type: wire.TypeNDJSON, Value: wire.SubmitLine{}})},
 		},
-		Problems: codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.Conflict, wire.Expired, wire.Reconciling, wire.QuotaExceeded),
+		Problems: codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.Conflict, wire.Expired, wire.Reconciling, wire.QuotaExceeded, wire.RateLimited),
 	}, {
 		Pattern: "POST /v1/flights:claim", ID: "claimJobs", Tag: tagJobs, Summary: "Ask for jobs",
 		About: "A worker's request. It is answered when a job of the actions is ready, with at most `slots` jobs, or with none when the wait is over: then ask again. " +
@@ -31,6 +31,6 @@ func jobOperations() []Operation {
 		Parameters: []string{wire.HeaderNamespace}, Request: wire.ClaimRequest{},
 		Example:  `{"session":"ses_…","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"actions":["charge"],"slots":16,"wait_ms":15000}`,
 		Answers:  []Answer{{Status: http.StatusOK, About: "the jobs that you have now; none: ask again", Content: jsonContent(wire.ClaimAnswer{})}},
-		Problems: codes(bodyCodes, wire.NotFound, wire.LeaseLost, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.QuotaExceeded),
+		Problems: codes(bodyCodes, wire.NotFound, wire.LeaseLost, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.QuotaExceeded, wire.RateLimited),
 	}}
 }

@@ -44,7 +44,7 @@ func sagaOperations() []Operation {
 		Parameters: []string{wire.HeaderNamespace}, Request: wire.StartSagaRequest{},
 		Example:  `{"saga":"trip","id":"b-42","input":{"cents":1999,"mail":"ann@example.com"}}`,
 		Answers:  []Answer{saga(http.StatusCreated, "`queued`: the saga is new", wire.StartSagaAnswer{}), saga(http.StatusOK, "`duplicate`: it was started before", wire.StartSagaAnswer{})},
-		Problems: codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.Conflict, wire.Expired, wire.Reconciling, wire.QuotaExceeded),
+		Problems: codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.Conflict, wire.Expired, wire.Reconciling, wire.QuotaExceeded, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/sagas", ID: "listSagas", Tag: tagSagas, Summary: "List sagas, newest first",
 		About:      "A page can be short or empty without being the last one: there are more sagas if `next` is set. Steps and receipts are not listed.",

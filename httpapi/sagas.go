@@ -101,7 +101,11 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		} else if err := def.CheckInput(submission.Input.Data); err != nil {
 			return about(key, wire.BadField("/input", "%v", err))
 		}
-		if err := sr.limits.AllowFlights(key, 1); err != nil {
+		err := sr.limits.AllowWork(ns)
+		if err == nil {
+			err = sr.limits.AllowFlights(key, 1)
+		}
+		if err != nil {
 			return about(key, err)
 		}
 		submission.Policy.Saga, submission.Policy.Definition = true, id

@@ -223,6 +223,11 @@ func (p *Pools) open(ctx context.Context, req *ClaimRequest, id flight.ID, start
 	if err != nil || f == nil || f.Key.IsZero() {
 		return nil, err
 	}
+	if limits := s.cfg.Limits; limits != nil && !repeated && !f.Key.IsStep() { // a limit must not leave a saga half done
+		if err := limits.AllowWork(req.Namespace); err != nil {
+			return nil, err
+		}
+	}
 	asked, trace := time.Now(), req.Trace
 	if f.Place != nil {
 		trace = cmp.Or(f.Place.Queue.Trace, trace)

@@ -255,6 +255,8 @@ func TestClaim_WorkerGone_HandedOutAfterSession(t *testing.T) {
 // slowLimits permits no attempt, and takes its time.
 type slowLimits struct{ limits }
 
+func (*slowLimits) AllowWork(string) error { return nil }
+
 func (*slowLimits) AllowAttempt(flight.Key, bool) error {
 	time.Sleep(300 * time.Millisecond)
 	return errors.New("not now")

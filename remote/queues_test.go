@@ -90,6 +90,8 @@ func TestQueues_PauseDuringAClaim_WaitsForIt(t *testing.T) {
 // slowOpens are limits that take their time for each attempt.
 type slowOpens struct{ remote.Limits }
 
+func (slowOpens) AllowWork(string) error { return nil }
+
 func (slowOpens) AllowAttempt(flight.Key, bool) error {
 	time.Sleep(300 * time.Millisecond)
 	return nil

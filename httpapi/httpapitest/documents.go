@@ -196,6 +196,9 @@ func (r remoteLimits) AllowAttempt(key flight.Key, newKey bool) error {
 	return r.current().AllowAttempt(key, newKey)
 }
 
+// AllowWork implements remote.Limits.
+func (r remoteLimits) AllowWork(namespace string) error { return r.current().AllowWork(namespace) }
+
 // StartWait implements remote.Limits.
 func (r remoteLimits) StartWait(namespace string, open bool) (end func(), ok bool) {
 	return r.current().StartWait(namespace, open)

@@ -83,6 +83,14 @@ func (l *Limiter) StartOpen(namespace string) (end func(), err error) {
 	return func() { l.add(&l.opens, -1) }, nil
 }
 
+// AllowWork counts a submission, a start of a saga, or a job that a claim hands out, like an open. It returns *RateLimited if the
+// namespace had too many in the last second.
+func (l *Limiter) AllowWork(namespace string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.allow(namespace)
+}
+
 // CountVerification counts a verification, which may continue like an open. It is never rejected. The caller must call
 // end when it is answered.
 func (l *Limiter) CountVerification() (end func()) {
@@ -158,7 +166,7 @@ func (l *Limiter) allow(namespace string) error {
 		return nil
 	}
 	r.Cancel()
-	return &RateLimited{Limit: fmt.Sprintf("namespace %s may open %d flights a second at this node", namespace, limits.OpensPerSecond), RetryAfter: max(delay, time.Millisecond)}
+	return &RateLimited{Limit: fmt.Sprintf("namespace %s may open, submit and claim %d flights a second at this node", namespace, limits.OpensPerSecond), RetryAfter: max(delay, time.Millisecond)}
 }
 
 // StartWait reserves the place of a request that waits for a change; an open that waits is not in progress meanwhile.
@@ -209,9 +217,9 @@ func (l *Limiter) StartStream(namespace string) (end func(), err error) {
 }
 
 // AllowAttempt returns *effect.TooMany or *effect.QuotaExceeded if the namespace of a key may not open another attempt.
-// newKey says that the key has no stored flight.
+// newKey says that the key has no stored flight. Steps and undos are never rejected: a limit must not leave a saga half done.
 func (l *Limiter) AllowAttempt(key flight.Key, newKey bool) error {
-	if l.directory == nil {
+	if l.directory == nil || key.IsStep() {
 		return nil
 	}
 	namespace := key.Namespace()
