@@ -1672,6 +1672,18 @@ class TestProtocol(unittest.TestCase):
             with self.assertRaises(flightd.InDoubt):
                 self.client.call("test", "1", None, lambda f: 1 / 0, retries=5)
 
+    def test_a_pause_is_a_day_at_most(self):
+        for asked, want in (("99999999", 86_400.0), ("60", 60.0), ("Fri, 31 Dec 9999 23:59:59 GMT", 0.0)):
+            answer = types.SimpleNamespace(status_code=429, headers={"Retry-After": asked})
+            self.assertEqual(flightd._retry_after(answer), want, asked)
+        for asked in (1e12, float("inf")):
+            self.asked = []
+            refusal = flightd.NotDone("busy")
+            refusal.retry_after = asked
+            with contextlib.suppress(flightd.Error), self.once(self.proceed()) as f, f.effect():
+                raise refusal
+            self.assertEqual([r["retry_after_ms"] for r in self.bodies("report")], [86_400_000])
+
     def test_the_status_for_a_webhook(self):
         truncated, declined = flightd.ReceiptTruncated(), flightd.Declined()
         for e, want in ((None, 200), (truncated, 200), (declined, 200), (flightd.Failed(), 200), (flightd.Expired(), 200), (flightd.Conflict(), 422),

@@ -1125,12 +1125,16 @@ test("an answer of fetch is read", async (t) => {
   }
 });
 
-test("a fractional pause is reported in whole milliseconds", async () => {
-  const client = new Scripted().gets(proceed());
-  const refusal = new NotDone("busy");
-  refusal.retryAfterMs = 570.1;
-  await client.run({}, (f) => f.effect(() => { throw refusal; })).catch(() => undefined);
-  assert.equal(client.bodies("report")[0]?.["retry_after_ms"], 571);
+test("a pause is reported in whole milliseconds, and is a day at most", async () => {
+  for (const [asked, want] of [[570.1, 571], [1e15, 86_400_000], [Infinity, 86_400_000]] as const) {
+    const client = new Scripted().gets(proceed());
+    const refusal = new NotDone("busy");
+    refusal.retryAfterMs = asked;
+    await client.run({}, (f) => f.effect(() => { throw refusal; })).catch(() => undefined);
+    assert.equal(client.bodies("report")[0]?.["retry_after_ms"], want);
+  }
+  const answer = new Response("later", { status: 429, headers: { "Retry-After": "99999999" } });
+  assert.throws(() => throwForStatus(answer, "later"), { retryAfterMs: 86_400_000 });
 });
 
 test("ok returns the body of an answer", async (t) => {
