@@ -78,7 +78,7 @@ func (cr *callbackRoutes) callback(w http.ResponseWriter, r *http.Request) error
 	if !ok { // before the body is read: it may be long, and its sender is nobody that flightd knows
 		return noCallback()
 	}
-	switch f, err := cr.ledger.Flight(token.ID); {
+	switch f, err := cr.flightOf(r, token.ID, flight.Key{}); {
 	case err == nil && f == nil:
 		return noCallback()
 	case err == nil && f.Key.IsZero() && (r.ContentLength < 0 || r.ContentLength > bodyPace): // a tombstone stores no evidence
