@@ -60,12 +60,11 @@ func (j Jobs) Advance() {
 	fs.tablesMu.RLock()
 	next := fs.due.NextStart(&header)
 	fs.tablesMu.RUnlock()
-	if next == 0 || next > header.Now {
-		return
+	for more := next != 0 && next <= header.Now; more; { // entries are applied between the steps
+		fs.tablesMu.Lock()
+		more = fs.due.Advance(&header)
+		fs.tablesMu.Unlock()
 	}
-	fs.tablesMu.Lock()
-	defer fs.tablesMu.Unlock()
-	fs.due.Advance(&header)
 }
 
 // LookUps implements remote.Jobs.
@@ -84,16 +83,29 @@ func (j Jobs) Queued(namespace string) int {
 	return fs.due.QueuedIn(namespace)
 }
 
-// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, in no order.
+// poolsStep is how many actions Pools reads before it lets entries be applied.
+const poolsStep = 256
+
+// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, ordered by namespace and action.
 func (j Jobs) Pools(namespace string) (pools []flight.PoolStatus) {
-	fs := j.store.fsm
-	fs.tablesMu.RLock()
-	defer fs.tablesMu.RUnlock()
-	for p := range fs.due.Pools() {
-		if namespace == "" || p.Namespace == namespace {
+	fs, from, action := j.store.fsm, namespace, ""
+	for more := true; more; {
+		more = false
+		step := 0
+		fs.tablesMu.RLock()
+		for p := range fs.due.PoolsFrom(from, action) {
+			if namespace != "" && p.Namespace != namespace {
+				break
+			}
+			if step++; step > poolsStep {
+				more = true
+				break
+			}
 			p.States = maps.Clone(p.States)
 			pools = append(pools, p)
+			from, action = p.Namespace, p.Action
 		}
+		fs.tablesMu.RUnlock()
 	}
 	return pools
 }

@@ -48,8 +48,10 @@ type Due struct {
 
 	jobs      map[ID]*job
 	pools     map[poolKey]*pool
+	byAction  *btree.BTreeG[*pool] // the pools by namespace and action
 	lanes     map[laneKey]*lane
-	queued    map[string]int // jobs that are not over, by namespace
+	nodes     *btree.FreeListG[*job] // shared by the trees of jobs, because most of them are small
+	queued    map[string]int         // jobs that are not over, by namespace
 	sagas     map[ID]*sagaSteps
 	dueSagas  map[ID]struct{}
 	sagasOf   map[DocumentID]int // sagas that are not over, by their definition
@@ -70,7 +72,6 @@ type job struct {
 	state State
 	held  bool // its lane does not let it open
 	busy  bool // a session holds it
-	first bool // it is one of its lane's open
 	// verifying: the outcome of an attempt has to be looked up.
 	verifying bool
 	start     timer
@@ -80,10 +81,10 @@ type job struct {
 type pool struct {
 	poolKey
 	ready  *btree.BTreeG[*job]
-	states map[State]int // number of jobs
-	held   int           // jobs that their lane does not let open
-	busy   int           // jobs that a session holds
-	doubts map[*job]bool // jobs in doubt that stand in a lane
+	states map[State]int        // number of jobs
+	held   int                  // jobs that their lane does not let open
+	busy   int                  // jobs that a session holds
+	stuck  *btree.BTreeG[*lane] // lanes that are stuck, those with the most jobs behind first; nil before the first one
 }
 
 // hold notes whether the lane of the job lets it open.
@@ -109,11 +110,43 @@ func (p *pool) next(priority int16) (next *job, ok bool) {
 	return next, ok
 }
 
-// lane has the jobs of a lane that are not over, in their order.
+// lane has the jobs of a lane that are not over, in their order. A job may open if fewer jobs stand before it than the smallest
+// limit among them and its own, so a lane of limit one is worked through in order. The jobs that may open are the longest
+// beginning of the lane that is no longer than its smallest limit.
 type lane struct {
-	key  laneKey
-	jobs *btree.BTreeG[*job]
-	open []*job // the first ones, which may open
+	key    laneKey
+	pool   *pool
+	jobs   *btree.BTreeG[*job]
+	open   *btree.BTreeG[*job] // the jobs that may open, those with the smallest limit first
+	last   *job                // the last one of them; nil if none may open
+	doubts int                 // how many of them are in doubt
+	behind int                 // the jobs that wait in a stuck lane, as the pool's tree knows it; 0 in a lane that is not stuck
+}
+
+func (j *job) limit() int { return int(max(1, j.place.Queue.Limit)) }
+
+// before reports whether job a stands before job b in their lane.
+func before(a, b *job) bool {
+	return cmp.Or(a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
+}
+
+// adjacent returns the job behind the last one that may open; with back, the job before it.
+func (l *lane) adjacent(back bool) (found *job) {
+	visit := func(j *job) bool {
+		if j != l.last {
+			found = j
+		}
+		return found == nil
+	}
+	switch {
+	case l.last == nil && !back:
+		found, _ = l.jobs.Min()
+	case back:
+		l.jobs.DescendLessOrEqual(l.last, visit)
+	default:
+		l.jobs.AscendGreaterOrEqual(l.last, visit)
+	}
+	return found
 }
 
 // timer is the time at which a flight needs the leader. Times of holders are stored without the steps of the ledger's clock,
@@ -131,7 +164,10 @@ type timers struct{ plain, holder *btree.BTreeG[timer] }
 
 // NewDue returns the table of a ledger without flights.
 func NewDue() *Due {
-	return &Due{jobs: make(map[ID]*job), pools: make(map[poolKey]*pool), lanes: make(map[laneKey]*lane), queued: make(map[string]int),
+	byAction := btree.NewG(treeDegree, func(a, b *pool) bool {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.action, b.action)) < 0
+	})
+	return &Due{jobs: make(map[ID]*job), pools: make(map[poolKey]*pool), byAction: byAction, nodes: btree.NewFreeListG[*job](btree.DefaultFreeListSize), lanes: make(map[laneKey]*lane), queued: make(map[string]int),
 		sagas: make(map[ID]*sagaSteps), dueSagas: make(map[ID]struct{}), sagasOf: make(map[DocumentID]int),
 		starts: newTimers(), deadlines: newTimers()}
 }
@@ -266,24 +302,28 @@ func (d *Due) enter(f *Flight) *job {
 	namespace, action := f.Key.Namespace(), cmp.Or(f.Place.Queue.Action, f.Key.Name())
 	k := poolKey{namespace, action}
 	if j.pool = d.pools[k]; j.pool == nil {
-		j.pool = &pool{poolKey: k, states: make(map[State]int), doubts: make(map[*job]bool), ready: btree.NewG(treeDegree, func(a, b *job) bool {
+		j.pool = &pool{poolKey: k, states: make(map[State]int), ready: btree.NewWithFreeListG(treeDegree, func(a, b *job) bool {
 			return cmp.Or(cmp.Compare(b.place.Queue.Priority, a.place.Queue.Priority), a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
-		})}
+		}, d.nodes)}
 		d.pools[k] = j.pool
+		d.byAction.ReplaceOrInsert(j.pool)
 	}
 	d.jobs[j.id] = j
 	d.queued[namespace]++
 	if name := j.place.Queue.Lane; name != "" {
 		k := laneKey{namespace, action, name}
 		if j.lane = d.lanes[k]; j.lane == nil {
-			j.lane = &lane{key: k, jobs: btree.NewG(8, func(a, b *job) bool {
-				return cmp.Or(a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
-			})}
+			j.lane = &lane{key: k, pool: j.pool, jobs: btree.NewWithFreeListG(treeDegree, before, d.nodes), open: btree.NewWithFreeListG(treeDegree, func(a, b *job) bool {
+				return a.limit() < b.limit() || a.limit() == b.limit() && before(a, b)
+			}, d.nodes)}
 			d.lanes[k] = j.lane
 		}
 		j.hold(true)
 		j.lane.jobs.ReplaceOrInsert(j)
-		d.admit(j.lane)
+		if last := j.lane.last; last != nil && before(j, last) {
+			d.admit(j)
+		}
+		d.settle(j.lane)
 	}
 	return j
 }
@@ -296,50 +336,66 @@ func (d *Due) leave(j *job) {
 	}
 	if len(j.pool.states) == 0 {
 		delete(d.pools, j.pool.poolKey)
+		d.byAction.Delete(j.pool)
 	}
-	if j.hold(false); j.lane != nil {
-		j.lane.jobs.Delete(j)
-		d.admit(j.lane)
-		if j.lane.jobs.Len() == 0 {
-			delete(d.lanes, j.lane.key)
+	if l := j.lane; l != nil {
+		if !j.held {
+			d.retract(j)
+		}
+		l.jobs.Delete(j)
+		d.settle(l)
+		if l.jobs.Len() == 0 {
+			delete(d.lanes, l.key)
 		}
 	}
+	j.hold(false)
 }
 
-// first returns the jobs that a lane lets open: a job opens if fewer live ones stand before it than the smallest limit among
-// them and itself. So a lane of limit one is worked through in order.
-func (l *lane) first() (open []*job) {
-	limit := math.MaxUint16
-	l.jobs.Ascend(func(j *job) bool {
-		limit = min(limit, int(max(1, j.place.Queue.Limit)))
-		if len(open) >= limit {
-			return false
-		}
-		open = append(open, j)
-		return true
-	})
-	return open
+// admit lets a job of a lane open. The jobs before it may open already.
+func (d *Due) admit(j *job) {
+	l := j.lane
+	if l.open.ReplaceOrInsert(j); l.last == nil || before(l.last, j) {
+		l.last = j
+	}
+	if j.state == StateInDoubt {
+		l.doubts++
+	}
+	j.hold(false)
+	d.place(j)
 }
 
-// admit lets the first jobs of a lane open, and holds the others.
-func (d *Due) admit(l *lane) {
-	was := l.open
-	l.open = l.first()
-	for _, j := range was {
-		j.first = false
+// retract undoes admit.
+func (d *Due) retract(j *job) {
+	l := j.lane
+	if l.open.Delete(j); l.last == j {
+		l.last = l.adjacent(true)
 	}
-	for _, j := range l.open {
-		if j.first = true; j.held {
-			j.hold(false)
-			d.place(j)
+	if j.state == StateInDoubt {
+		l.doubts--
+	}
+	d.unplace(j)
+	j.hold(true)
+}
+
+// settle lets more or fewer jobs of a lane open after one job was added or removed. Its steps are the jobs that begin or cease to be
+// let open, and they are no more than a limit of the lane.
+func (d *Due) settle(l *lane) {
+	for {
+		smallest := math.MaxInt
+		if j, ok := l.open.Min(); ok {
+			smallest = j.limit()
 		}
-	}
-	for _, j := range was { // a later job that had no other before it, and was not due
-		if !j.held && !j.first && d.jobs[j.id] == j {
-			d.unplace(j)
-			j.hold(true)
+		if l.open.Len() > smallest {
+			d.retract(l.last)
+			continue
 		}
+		next := l.adjacent(false)
+		if next == nil || l.open.Len() >= min(smallest, next.limit()) {
+			break
+		}
+		d.admit(next)
 	}
+	l.noteStuck()
 }
 
 // offer counts the job in its state and, if it may be handed out now or later, places it.
@@ -349,8 +405,11 @@ func (d *Due) offer(j *job, f *Flight) {
 	if j.busy = f.Holder() != nil; j.busy {
 		j.pool.busy++
 	}
-	if j.lane != nil && j.state == StateInDoubt {
-		j.pool.doubts[j] = true
+	if j.lane != nil && j.state == StateInDoubt && !j.held {
+		j.lane.doubts++
+	}
+	if j.lane != nil {
+		j.lane.noteStuck()
 	}
 	if start, ok := startOf(f); ok {
 		j.start = start
@@ -362,13 +421,16 @@ func (d *Due) offer(j *job, f *Flight) {
 func (d *Due) take(j *job) {
 	d.unplace(j)
 	j.start = timer{}
-	delete(j.pool.doubts, j)
+	if j.lane != nil && j.state == StateInDoubt && !j.held {
+		j.lane.doubts--
+	}
 	if j.busy {
 		j.pool.busy--
 	}
 	if j.pool.states[j.state]--; j.pool.states[j.state] == 0 {
 		delete(j.pool.states, j.state)
 	}
+	j.state = StateAbsent
 }
 
 // place puts a job that is not held among the ready ones, or sets its timer.
@@ -403,16 +465,24 @@ func (d *Due) LaneBlocks(id ID) bool {
 	return j != nil && j.held
 }
 
-// Advance makes the jobs ready whose time has come.
-func (d *Due) Advance(h *Header) {
-	var due []timer
+// advanceStep is how many jobs one Advance makes ready at most. A caller that holds a lock can release it in between.
+const advanceStep = 512
+
+// Advance makes jobs ready whose time has come. more is true if it left some of them for another call.
+func (d *Due) Advance(h *Header) (more bool) {
+	due := make([]timer, 0, 16)
 	for t := range d.starts.expired(h) {
+		if len(due) == advanceStep {
+			more = true
+			break
+		}
 		due = append(due, t)
 	}
 	for _, t := range due {
 		d.starts.remove(t)
 		d.makeReady(d.jobs[t.id])
 	}
+	return more
 }
 
 // NextStart is the ledger time at which Advance makes the next job ready; 0: none waits for a time.

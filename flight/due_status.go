@@ -3,7 +3,8 @@ package flight
 import (
 	"cmp"
 	"iter"
-	"slices"
+
+	"github.com/google/btree"
 )
 
 // PoolStatus is the state of the jobs of one action in one namespace.
@@ -37,33 +38,54 @@ func (s *PoolStatus) Scheduled() int {
 	return max(0, all-s.Ready-s.Held-s.Running-s.States[StateWaiting]-s.States[StateInDoubt]-s.States[StateAwaitingApproval])
 }
 
-// Pools iterates over the actions that have jobs, in no order.
-func (d *Due) Pools() iter.Seq[PoolStatus] {
+// Pools iterates over the actions that have jobs, in the order of their namespaces and names.
+func (d *Due) Pools() iter.Seq[PoolStatus] { return d.PoolsFrom("", "") }
+
+// PoolsFrom iterates over the actions that have jobs and follow an action in the order of Pools, in its namespace and those behind.
+func (d *Due) PoolsFrom(namespace, action string) iter.Seq[PoolStatus] {
 	return func(yield func(PoolStatus) bool) {
-		for k, p := range d.pools {
-			s := PoolStatus{Namespace: k.namespace, Action: k.action, States: p.states, Ready: p.ready.Len(), Held: p.held, Running: p.busy, Stuck: p.stuck()}
-			for j, ok := p.ready.Min(); ok; j, ok = p.next(j.place.Queue.Priority) {
-				if s.Oldest == 0 || j.place.Due < s.Oldest {
-					s.Oldest = j.place.Due
-				}
-			}
-			if !yield(s) {
-				return
-			}
-		}
+		from := poolKey{namespace, action}
+		d.byAction.AscendGreaterOrEqual(&pool{poolKey: from}, func(p *pool) bool { return p.poolKey == from || yield(p.status()) })
 	}
 }
 
-func (p *pool) stuck() (lanes []StuckLane) {
-	for j := range p.doubts {
-		l := j.lane
-		behind := l.jobs.Len() - len(l.open)
-		if behind > 0 && l.open[0] == j && !slices.ContainsFunc(l.open, func(j *job) bool { return j.state != StateInDoubt }) {
-			lanes = append(lanes, StuckLane{Lane: l.key.lane, Blocker: j.id, Behind: behind})
+func (p *pool) status() PoolStatus {
+	s := PoolStatus{Namespace: p.namespace, Action: p.action, States: p.states, Ready: p.ready.Len(), Held: p.held, Running: p.busy}
+	for j, ok := p.ready.Min(); ok; j, ok = p.next(j.place.Queue.Priority) {
+		if s.Oldest == 0 || j.place.Due < s.Oldest {
+			s.Oldest = j.place.Due
 		}
 	}
-	slices.SortFunc(lanes, func(a, b StuckLane) int { return cmp.Or(cmp.Compare(b.Behind, a.Behind), cmp.Compare(a.Lane, b.Lane)) })
-	return lanes[:min(len(lanes), MaxStuckLanes)]
+	if p.stuck != nil {
+		p.stuck.Ascend(func(l *lane) bool {
+			first, _ := l.jobs.Min()
+			s.Stuck = append(s.Stuck, StuckLane{Lane: l.key.lane, Blocker: first.id, Behind: l.behind})
+			return len(s.Stuck) < MaxStuckLanes
+		})
+	}
+	return s
+}
+
+// noteStuck keeps the place of the lane among the stuck lanes of its pool.
+func (l *lane) noteStuck() {
+	behind := 0
+	if l.doubts > 0 && l.doubts == l.open.Len() {
+		behind = l.jobs.Len() - l.open.Len()
+	}
+	if behind == l.behind {
+		return
+	}
+	if l.pool.stuck == nil {
+		l.pool.stuck = btree.NewG(treeDegree, func(a, b *lane) bool {
+			return cmp.Or(cmp.Compare(b.behind, a.behind), cmp.Compare(a.key.lane, b.key.lane)) < 0
+		})
+	}
+	if l.behind > 0 {
+		l.pool.stuck.Delete(l)
+	}
+	if l.behind = behind; behind > 0 {
+		l.pool.stuck.ReplaceOrInsert(l)
+	}
 }
 
 // LaneJobs iterates over the jobs of a lane that are not over, in their order, and reports of each whether it may open.
@@ -89,5 +111,6 @@ func (d *Due) LaneBlocker(id ID) (first ID, blocked bool) {
 	if j == nil || !j.held {
 		return ID{}, false
 	}
-	return j.lane.open[0].id, true
+	blocker, _ := j.lane.jobs.Min()
+	return blocker.id, true
 }

@@ -29,7 +29,8 @@ func (j jobs) Advance() {
 	defer j.mu.Unlock()
 	header := j.header
 	header.Now = max(header.Now, j.now())
-	j.due.Advance(&header)
+	for j.due.Advance(&header) {
+	}
 }
 
 func (j jobs) LookUps(most int) []flight.ID {
