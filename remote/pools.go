@@ -57,11 +57,11 @@ type Pools struct {
 	cleanAt int                  // the number of claims at which old ones are forgotten
 	turn    int                  // the action that the next claim begins with
 
-	waitMu  sync.Mutex // guards the fields below; may be taken inside the lock of the table of jobs
-	waiting map[poolID][]*waiter
-	use     map[poolID]*poolUse // of the actions that were used lately, at this node
-
-	cleanUseAt int // the number of actions in use at which old ones are forgotten
+	waitMu   sync.Mutex // guards the fields below; may be taken inside the lock of the table of jobs
+	waiting  map[poolID][]*waiter
+	use      useGeneration // the use of actions at this node since useSince
+	oldUse   useGeneration // and in the generation before
+	useSince time.Time
 }
 
 type poolID struct{ namespace, action string }
@@ -87,7 +87,7 @@ const (
 // NewPools returns the pools of a service. Run must be called.
 func NewPools(service *Service, jobs Jobs) *Pools {
 	p := &Pools{service: service, jobs: jobs, taken: make(map[flight.ID]taking), claims: make(map[claimID]*claim),
-		waiting: make(map[poolID][]*waiter), use: make(map[poolID]*poolUse)}
+		waiting: make(map[poolID][]*waiter), use: newUse(), useSince: time.Now()}
 	jobs.OnReady(p.wake)
 	jobs.OnEnded(p.noteEnd)
 	return p

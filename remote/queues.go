@@ -26,19 +26,8 @@ func (p *Pools) Queues(namespace string) []Queue {
 	for _, s := range p.jobs.Pools(namespace) {
 		byID[poolID{s.Namespace, s.Action}] = &Queue{PoolStatus: s}
 	}
-	p.waitMu.Lock()
-	defer p.waitMu.Unlock()
-	for id, u := range p.use {
-		if namespace != "" && id.namespace != namespace {
-			continue
-		}
-		q := byID[id]
-		if q == nil {
-			q = &Queue{PoolStatus: flight.PoolStatus{Namespace: id.namespace, Action: id.action}}
-		}
-		if q.Workers, q.EndedPerSecond = u.asking(), u.rate(); q.States != nil || u.isRecent() {
-			byID[id] = q
-		}
+	for _, ns := range p.namespacesInUse(namespace) {
+		p.addUse(ns, byID)
 	}
 	all := make([]Queue, 0, len(byID))
 	for _, q := range byID {
@@ -48,6 +37,36 @@ func (p *Pools) Queues(namespace string) []Queue {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
 	})
 	return all
+}
+
+// namespacesInUse returns the namespaces with actions that were used lately, or the given one if it is not empty.
+func (p *Pools) namespacesInUse(namespace string) []string {
+	if namespace != "" {
+		return []string{namespace}
+	}
+	p.waitMu.Lock()
+	defer p.waitMu.Unlock()
+	all := slices.AppendSeq(slices.Collect(maps.Keys(p.use.actions)), maps.Keys(p.oldUse.actions))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// addUse adds the workers and the rates of the actions of a namespace.
+func (p *Pools) addUse(namespace string, byID map[poolID]*Queue) {
+	p.waitMu.Lock()
+	defer p.waitMu.Unlock()
+	for _, actions := range []map[string]*poolUse{p.oldUse.actions[namespace], p.use.actions[namespace]} { // the newer ones replace the older
+		for action, u := range actions {
+			id := poolID{namespace, action}
+			q := byID[id]
+			if q == nil {
+				q = &Queue{PoolStatus: flight.PoolStatus{Namespace: namespace, Action: action}}
+			}
+			if q.Workers, q.EndedPerSecond = u.asking(), u.rate(); q.States != nil || u.isRecent() {
+				byID[id] = q
+			}
+		}
+	}
 }
 
 // Lane is that of the table of jobs.
@@ -64,7 +83,7 @@ func (p *Pools) LaneBlocker(id flight.ID) (first flight.ID, blocked bool) {
 func (p *Pools) Workers(namespace, action string) int {
 	p.waitMu.Lock()
 	defer p.waitMu.Unlock()
-	if u := p.use[poolID{namespace, action}]; u != nil {
+	if u := p.findUse(poolID{namespace, action}); u != nil {
 		return u.asking()
 	}
 	return 0
@@ -74,7 +93,7 @@ func (p *Pools) Workers(namespace, action string) int {
 func (p *Pools) LooksUp(namespace, action string) bool {
 	p.waitMu.Lock()
 	defer p.waitMu.Unlock()
-	u := p.use[poolID{namespace, action}]
+	u := p.findUse(poolID{namespace, action})
 	return u != nil && time.Since(u.lookUpAt) < workerMemory
 }
 
@@ -115,6 +134,7 @@ func (p *Pools) isOpening(id poolID) bool {
 // poolUse is what a node that leads remembers of the use of one action.
 type poolUse struct {
 	workers  map[flight.SessionID]time.Time // when each worker's session last asked for jobs
+	older    map[flight.SessionID]time.Time // the same, of the generation before
 	lookUpAt time.Time                      // when one that looks up unknown outcomes last asked
 	ended    float64                        // jobs that have ended; those of a time ago weigh less
 	endedAt  time.Time                      // of the last one
@@ -140,6 +160,11 @@ func (u *poolUse) asking() (n int) {
 			n++
 		}
 	}
+	for session, at := range u.older {
+		if u.workers[session].IsZero() && time.Since(at) < workerMemory {
+			n++
+		}
+	}
 	return n
 }
 
@@ -148,28 +173,69 @@ func (u *poolUse) isRecent() bool {
 	return u.asking() > 0 || u.ended > 0 && time.Since(u.endedAt) < workerMemory
 }
 
-// useOf returns the use of an action. The caller holds waitMu.
+// useGeneration is the use of actions in a period of workerMemory. A whole generation is forgotten at once, so no claim waits until
+// the actions that were named in claims long ago are searched.
+type useGeneration struct {
+	actions  map[string]map[string]*poolUse // by namespace and action
+	workers  map[string]int                 // by namespace: the sum of the workers of its actions
+	sessions map[flight.SessionID]int       // the number of actions that each session was noted for
+}
+
+// Claims may name any action, also one without jobs. These are the greatest numbers that a generation remembers. A worker beyond
+// them gets its jobs and is not counted.
+const (
+	maxSessionActions   = 256
+	maxNamespaceWorkers = 16_384 // workers of all actions of a namespace
+)
+
+func newUse() useGeneration {
+	return useGeneration{make(map[string]map[string]*poolUse), make(map[string]int), make(map[flight.SessionID]int)}
+}
+
+// findUse returns the use of an action; nil if nothing is known of it. The caller holds waitMu.
+func (p *Pools) findUse(id poolID) *poolUse {
+	if u := p.use.actions[id.namespace][id.action]; u != nil {
+		return u
+	}
+	return p.oldUse.actions[id.namespace][id.action]
+}
+
+// beginUse begins the next generation if it is time. The caller holds waitMu.
+func (p *Pools) beginUse() {
+	if time.Since(p.useSince) >= workerMemory {
+		p.oldUse, p.use, p.useSince = p.use, newUse(), time.Now()
+	}
+}
+
+// useOf returns the use of an action in this generation. The caller holds waitMu.
 func (p *Pools) useOf(id poolID) *poolUse {
-	u := p.use[id]
+	u := p.use.actions[id.namespace][id.action]
 	if u == nil {
-		if len(p.use) >= p.cleanUseAt {
-			maps.DeleteFunc(p.use, func(_ poolID, u *poolUse) bool { return !u.isRecent() })
-			p.cleanUseAt = max(1024, 2*len(p.use))
-		}
 		u = &poolUse{workers: make(map[flight.SessionID]time.Time)}
-		p.use[id] = u
+		if old := p.oldUse.actions[id.namespace][id.action]; old != nil {
+			u.older, u.lookUpAt, u.ended, u.endedAt = old.workers, old.lookUpAt, old.ended, old.endedAt
+		}
+		if p.use.actions[id.namespace] == nil {
+			p.use.actions[id.namespace] = make(map[string]*poolUse)
+		}
+		p.use.actions[id.namespace][id.action] = u
 	}
 	return u
 }
 
 // noteWorker remembers that a session works an action, and whether it looks up unknown outcomes. The caller holds waitMu.
 func (p *Pools) noteWorker(id poolID, session flight.SessionID, looksUp bool) {
+	p.beginUse()
+	if u := p.use.actions[id.namespace][id.action]; u == nil || u.workers[session].IsZero() {
+		if p.use.sessions[session] >= maxSessionActions || p.use.workers[id.namespace] >= maxNamespaceWorkers {
+			return
+		}
+		p.use.sessions[session]++
+		p.use.workers[id.namespace]++
+	}
 	u := p.useOf(id)
 	if looksUp {
 		u.lookUpAt = time.Now()
-	}
-	if _, known := u.workers[session]; !known {
-		maps.DeleteFunc(u.workers, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= workerMemory })
 	}
 	u.workers[session] = time.Now()
 }
@@ -178,6 +244,7 @@ func (p *Pools) noteWorker(id poolID, session flight.SessionID, looksUp bool) {
 func (p *Pools) noteEnd(namespace, action string) {
 	p.waitMu.Lock()
 	defer p.waitMu.Unlock()
+	p.beginUse()
 	u := p.useOf(poolID{namespace, action})
 	u.ended, u.endedAt = u.weight()+1, time.Now()
 }

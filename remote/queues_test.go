@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,4 +96,34 @@ func (slowOpens) AllowWork(string) error { return nil }
 func (slowOpens) AllowAttempt(flight.Key, bool) error {
 	time.Sleep(300 * time.Millisecond)
 	return nil
+}
+
+// Claims that name ever new actions are remembered up to a bound, for two minutes at most, and no claim searches them.
+func TestQueues_UnknownActions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.Open(t, flightdtest.Options{})
+		p := fd.Pools()
+		claim := func(s flight.SessionID, nonce string, actions ...string) {
+			none, err := p.Claim(t.Context(), remote.ClaimRequest{Namespace: "noisy", Actions: actions, Slots: 1, Session: s, Nonce: nonce,
+				NotAfter: fd.Ledger.Now().Add(20 * time.Second)})
+			require.Empty(t, tokensOf(t, none, err))
+		}
+		flood := session(t, fd)
+		for i := range 100 {
+			actions := make([]string, 64)
+			for k := range actions {
+				actions[k] = fmt.Sprintf("unknown-%d-%d", i, k)
+			}
+			claim(flood, fmt.Sprint("flood-", i), actions...)
+		}
+		require.LessOrEqual(t, len(p.Queues("noisy")), 256, "the actions of one session")
+		claim(session(t, fd), "good", "charge")
+		require.Equal(t, 1, p.Workers("noisy", "charge"), "another session is counted")
+		time.Sleep(50 * time.Second)
+		claim(session(t, fd), "other", "charge")
+		time.Sleep(30 * time.Second)
+		claim(session(t, fd), "third", "charge")
+		require.Equal(t, 2, p.Workers("noisy", "charge"), "those that asked in the last minute")
+		require.Len(t, p.Queues("noisy"), 1)
+	})
 }
