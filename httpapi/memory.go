@@ -3,12 +3,61 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"net/http"
+	"runtime/debug"
+	"sync"
 	"time"
 )
 
-// A node holds at most maxBodyMemory bytes of request bodies, and one further body. The first bodyPace bytes of each body
-// do not count.
+// A node holds at most maxBodyMemory bytes of request bodies, and one further body, and as many bytes of answers. The first
+// bodyPace bytes of each do not count.
 const maxBodyMemory = 128 << 20
+
+// bodyMemorySize is maxBodyMemory, or less in a process with little memory.
+func bodyMemorySize() int { return int(min(maxBodyMemory, debug.SetMemoryLimit(-1)/7)) }
+
+// answerMemory counts the memory of answers whose callers have not read them yet. It is safe for concurrent use.
+//
+// One namespace may use a quarter of it. Its callers that do not read then get rate_limited, and those of other namespaces do not.
+// An answer that is larger than the quarter is written if it is the only one of its namespace.
+type answerMemory struct {
+	tokens bool // callers have tokens: those without one share one part, whatever namespace they name
+
+	mu   sync.Mutex // guards the fields below
+	size int
+	used int
+	of   map[string]int // by namespace
+}
+
+// namespace returns the namespace whose part the answer to a request uses.
+func (m *answerMemory) namespace(r *http.Request) string {
+	if m.tokens && callerOf(r) == nil {
+		return ""
+	}
+	ns, _ := namespace(r) // an answer without a valid namespace uses the part of the empty one
+	return ns
+}
+
+// take adds n bytes, and reports whether there was memory for them. release must follow then.
+func (m *answerMemory) take(namespace string, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own := m.of[namespace]
+	if m.used > 0 && m.used+n > m.size || own > 0 && own+n > m.size/4 {
+		return false
+	}
+	m.used, m.of[namespace] = m.used+n, own+n
+	return true
+}
+
+func (m *answerMemory) release(namespace string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used -= n
+	if m.of[namespace] -= n; m.of[namespace] == 0 {
+		delete(m.of, namespace)
+	}
+}
 
 // errBodyMemory is the error for a body that found no memory.
 var errBodyMemory = errors.New("this node has no memory for the body: too many large requests at once")

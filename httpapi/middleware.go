@@ -24,6 +24,7 @@ type router struct {
 	*responder
 	ids          *requestIDs
 	bodies       *bodyMemory
+	answers      *answerMemory
 	deployment   string
 	ledgerBehind func(ctx context.Context, position wire.Index) (bool, error) // Cluster.LedgerBehind
 }
@@ -37,8 +38,9 @@ func newRouter(cfg *Config) *router {
 	if sc.tokenTime == nil && cfg.Ledger != nil {
 		sc.tokenTime = cfg.Ledger.Now
 	}
+	memory := cmp.Or(cfg.Callers.bodyMemory, bodyMemorySize())
 	return &router{responder: &responder{sc, slog.New(auth.RedactingHandler(log.Handler()))}, ids: newRequestIDs(),
-		bodies: newBodyMemory(cmp.Or(cfg.Callers.bodyMemory, maxBodyMemory)), deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind}
+		bodies: newBodyMemory(memory), answers: &answerMemory{tokens: cfg.Callers.Auth != nil, size: memory, of: make(map[string]int)}, deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind}
 }
 
 // handler returns the handler of a mux that has all routes; with loopbackOnly they are wrapped in LoopbackOnly.
@@ -93,7 +95,7 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 		h[wire.HeaderRequestID] = []string{ro.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if ro.ledger != nil {
-			answer := &answerWriter{ResponseWriter: w, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}}
+			answer := &answerWriter{ResponseWriter: w, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
 			defer answer.share.release()
 			w = answer
 		}
@@ -250,6 +252,7 @@ type answerWriter struct {
 	ledger   LedgerState
 	timeless bool // a follower's time is that of its last entry, and callers would take it for now
 	share    bodyShare
+	answers  *answerMemory
 }
 
 func (w *answerWriter) WriteHeader(status int) {

@@ -209,8 +209,9 @@ func (b *builder) headers(r *response, always, sometimes []string) {
 // addProblemResponses documents the problems of an operation, grouped by status.
 func (b *builder) addProblemResponses(d *pathOperation, o *Operation) {
 	byStatus := map[string][]wire.Code{}
+	largeRead := strings.HasPrefix(o.Pattern, "GET /v1/") // its answer may find no memory
 	for _, class := range wire.Classes() {
-		if slices.Contains(o.Problems, class.Code) {
+		if slices.Contains(o.Problems, class.Code) || largeRead && class.Code == wire.RateLimited {
 			status := strconv.Itoa(class.Status)
 			byStatus[status] = append(byStatus[status], class.Code)
 		}

@@ -13,7 +13,7 @@ func actionDocs() map[string]fieldDoc {
 		"LaneRule":                  {about: "The lane of each job is named by its input: a text, a number or a boolean. A submission that names a lane overrides it; one whose input names none is rejected."},
 		"ActionPolicy.lane":         {about: "absent: a job has the lane of its submission, or none"},
 		"by":                        {about: "JSON pointer (RFC 6901) into the input, as in `/customer`"},
-		"LaneRule.limit":            {about: "how many jobs of a lane may run at once; absent: one", max: 65535},
+		"LaneRule.limit":            {about: "how many jobs of a lane may run at once; absent: one", max: 1000},
 		"ActionRequest.reason":      {about: "why; stored in the audit log"},
 		"Action.reason":             {about: "why it was changed last"},
 		"dry_run":                   {about: "true: answer as if the document were changed, and change nothing"},

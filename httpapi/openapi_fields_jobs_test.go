@@ -20,7 +20,7 @@ func jobDocs() map[string]fieldDoc {
 		"SubmitRequest.input":       {about: "the input of the effect, JSON by RFC 7493"},
 		"SubmitRequest.fingerprint": {about: "as in an open"},
 		"lane":                      {about: "jobs of one action with the same lane run in the order of their submission", maxLength: flight.MaxKeyPart},
-		"lane_limit":                {about: "how many jobs of the lane may run at once; the smallest of those in the lane counts; absent: one", max: 65535},
+		"lane_limit":                {about: "how many jobs of the lane may run at once; the smallest of those in the lane counts; absent: one", max: 1000},
 		"priority":                  {about: "jobs of one action with a greater priority are handed out first", min: -wire.MaxPriority, max: wire.MaxPriority, defaultValue: 0},
 		"run_at":                    {about: "earliest time of the first attempt, in RFC 3339"},
 		"delay_ms":                  {about: "earliest time of the first attempt, from now; not together with `run_at`", max: maxLongMS},

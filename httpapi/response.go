@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/flightd/flightd/flight"
@@ -20,6 +21,14 @@ const maxPooledBuffer = 64 << 10
 func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentType []string, fill func([]byte) []byte) {
 	buffer := buffers.Get().(*[]byte)
 	body := fill((*buffer)[:0])
+	if answer, ok := w.(*answerWriter); ok && len(body) > maxPooledBuffer {
+		ns := answer.answers.namespace(r)
+		if !answer.answers.take(ns, len(body)) {
+			writeProblem(w, r, answerProblem(r))
+			return
+		}
+		defer answer.answers.release(ns, len(body))
+	}
 	h := w.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -31,6 +40,17 @@ func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentTy
 		*buffer = body
 		buffers.Put(buffer)
 	}
+}
+
+// answerProblem is the answer to a caller whose answer found no memory. Callers that report expect that they never get rate_limited.
+func answerProblem(r *http.Request) *wire.Problem {
+	p := newProblem(wire.RateLimited)
+	if strings.HasSuffix(r.URL.Path, "/report") || strings.HasSuffix(r.URL.Path, "/verification") {
+		p = newProblem(wire.NoLeader)
+	}
+	p.Detail = "this node has no memory for the answer: callers of the namespace have too many large answers that they have not read"
+	p.Hint = "read the answers of the requests before this one, or ask for less in each, then repeat the request"
+	return p
 }
 
 // setFlightHeaders sets the headers that describe a flight.

@@ -37,8 +37,8 @@ type ClaimRequest struct {
 	Size func(f *flight.Flight) int
 }
 
-// maxClaimBytes is how many bytes the jobs of one answer take at most, unless it is one job: clients read answers of 64 MiB.
-const maxClaimBytes = 48 << 20
+// maxClaimBytes is how many bytes the jobs of one answer take at most, unless it is one job.
+const maxClaimBytes = 4 << 20
 
 // Job is an attempt, or a verification, that was handed to a worker. Trust and ResendWithin count from when the worker sent the
 // claim.

@@ -13,6 +13,10 @@ import (
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
+// MaxLaneLimit is the greatest number of jobs of a lane that may run at once. A job with a small limit that enters such a lane, or
+// leaves it, holds or frees as many others.
+const MaxLaneLimit = 1000
+
 // limits are the greatest values that the tag `limit` of a field names: the length of a string in bytes, or a number,
 // which also must not be negative.
 var limits = map[string]int64{
@@ -25,7 +29,7 @@ var limits = map[string]int64{
 	"wait_ms":     MaxWaitMS,
 	"ledger_time": MaxLedgerTime,
 	"tries":       1000,
-	"lane_limit":  math.MaxUint16,
+	"lane_limit":  MaxLaneLimit,
 	"size":        math.MaxInt32,
 	"count":       math.MaxInt64,
 	"quota":       MaxLimit,
