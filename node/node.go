@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -239,7 +238,7 @@ func (n *node) openStores(ctx context.Context) error {
 	other := sync.OnceValue(func() opened { return <-started })
 	cfg := clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(storeEvents(n.cfg.Logger, n.cluster, &n.events)),
-		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, VerifyEvery: n.cfg.tuning.verifyEvery, Kill: n.cfg.Process.Kill},
+		Clock: clusterstore.Clock{Wall: n.wall}, Memory: storeMemory(debug.SetMemoryLimit(-1)), Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, VerifyEvery: n.cfg.tuning.verifyEvery, Kill: n.cfg.Process.Kill},
 		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
 			o := other()
 			if o.err != nil {
@@ -364,29 +363,4 @@ func (n *node) serveRequests(api http.Handler) {
 		<-ctx.Done()
 		return n.withStopTimeout(ctx, n.server.drain)
 	})
-}
-
-// The garbage collector settings of a process that only runs a node. Most of its objects are short-lived, so the
-// collector waits until the heap has grown by gcPercent, up to a limit of gcBound. Including memory outside the heap, a
-// node stays below 1 GiB for any amount of stored data.
-const (
-	gcPercent = 300
-	gcBound   = 896 << 20
-)
-
-// Tune sets GOMAXPROCS, GOGC and GOMEMLIMIT for a process that only runs a node. A variable of that name in the
-// environment takes precedence. Programs that embed a node should not call Tune.
-//
-// A goroutine in fsync blocks its P until the runtime notices, and several goroutines sync logs all the time. So
-// GOMAXPROCS is doubled, and other goroutines run meanwhile. Of several nodes that share the machine, each gets its part.
-func Tune(nodes int) {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(max(2, 2*runtime.GOMAXPROCS(0)/nodes))
-	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(gcBound / int64(nodes))
-	}
 }

@@ -49,7 +49,7 @@ func runPart(ctx context.Context, o *options) error {
 		return fmt.Errorf("-part %s: unknown part", o.large.part)
 	}
 	if o.large.part != "callers" {
-		node.Tune(1) // as flightd itself does
+		node.Tune(&node.Config{}) // as flightd itself does
 	}
 	r := &report{Results: make(results)}
 	if err := profiled(o, func() error { return all[n].run(ctx, o, r) }); err != nil {

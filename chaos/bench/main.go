@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(o.dir)
-	node.Tune(1) // as flightd does; the raw path profits, too
+	node.Tune(&node.Config{}) // as flightd does; the raw path profits, too
 	if o.large.stored > 0 {
 		return measureLarge(ctx, o, os.Stdout)
 	}

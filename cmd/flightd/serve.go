@@ -201,7 +201,7 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 			})
 		}
 	}
-	node.Tune(1 + cfg.Process.Neighbours)
+	node.Tune(&cfg)
 	notified := make(chan struct{}) // closed when the supervisor was notified; runNode waits for it below
 	stop := context.AfterFunc(ctx, func() {
 		defer close(notified)
