@@ -34,7 +34,7 @@ func (e *InputError) Unwrap() error { return e.Err }
 //
 // with the steps that the step comes after, and for an undo with the step itself. Without a template the input is that whole object.
 // The receipts of steps never change while the saga lives, so a repeat returns the same bytes: names are sorted, and numbers are
-// as they were written. external_id and body of a step without a receipt are null; the undo of a step that was reported
+// as they were written. The result passes the checks of the input of a job (flight.CanonicalJSON). external_id and body of a step without a receipt are null; the undo of a step that was reported
 // as late, before the undo began, has the external_id of that report. A step whose condition has no value has no input.
 func Resolve(d *Definition, v *View, step int, undo bool) ([]byte, error) {
 	s, template := &d.Steps[step], d.Steps[step].Input
@@ -67,6 +67,9 @@ func Resolve(d *Definition, v *View, step int, undo bool) ([]byte, error) {
 	text := encode(input)
 	if len(text) > MaxResolvedInput {
 		return nil, fmt.Errorf("the input of step %s has %d bytes; at most %d are allowed", s.Name, len(text), MaxResolvedInput)
+	}
+	if _, err := flight.CanonicalJSON(text); err != nil { // a receipt is any JSON; an input is JSON that every client reads the same way
+		return nil, fmt.Errorf("the input of step %s is not one that every client reads the same way: %w; refer to the fields that it needs, or let the step report the value as a string", s.Name, err)
 	}
 	return text, nil
 }

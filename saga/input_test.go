@@ -14,7 +14,7 @@ func TestResolve(t *testing.T) {
 	d, _, err := ParseYAML([]byte(tripYAML))
 	require.NoError(t, err)
 	v := viewOf(d, flight.PhaseForward, flights{0: endedAt(1), 1: endedAt(2), 3: endedAt(3)}, nil)
-	v.Input = []byte(`{"mail": "a<b@example.org", "cents": 12.50, "big": 12345678901234567890, "list": [{"a/b": 1, "m~n": 2}]}`)
+	v.Input = []byte(`{"mail": "a<b@example.org", "cents": 12.50, "big": 9007199254740991, "list": [{"a/b": 1, "m~n": 2}]}`)
 	v.Bodies = func(step int) []byte { return []byte([]string{`{"id": 17}`, `{"pnr": "X1"}`, "", `"text"`}[step]) }
 
 	for _, c := range []struct {
@@ -23,13 +23,13 @@ func TestResolve(t *testing.T) {
 		template string
 		want     string // or the error
 	}{
-		{0, false, `{"$from": "/input"}`, `{"big":12345678901234567890,"cents":12.50,"list":[{"a/b":1,"m~n":2}],"mail":"a<b@example.org"}`},
+		{0, false, `{"$from": "/input"}`, `{"big":9007199254740991,"cents":12.50,"list":[{"a/b":1,"m~n":2}],"mail":"a<b@example.org"}`},
 		{0, true, `{"room": {"$from": "/steps/hotel/body/id"}}`, `{"room":17}`},
 		{3, false, `{"cents": {"$from": "/input/cents"}, "pnr": {"$from": "/steps/seat/body/pnr"}}`, `{"cents":12.50,"pnr":"X1"}`},
 		{3, false, `[{"$from": "/input/list/0/a~1b"}, {"$from": "/input/list/0/m~0n"}, 1, null, "x"]`, `[1,2,1,null,"x"]`},
 		{3, false, `{"$from": "/steps/manager"}`, `{"body":null,"external_id":null,"outcome":"skipped"}`},
 		{3, false, `{"$from": "/steps/manager/body/name"}`, `null`},
-		{4, false, ``, `{"input":{"big":12345678901234567890,"cents":12.50,"list":[{"a/b":1,"m~n":2}],"mail":"a<b@example.org"},"steps":` +
+		{4, false, ``, `{"input":{"big":9007199254740991,"cents":12.50,"list":[{"a/b":1,"m~n":2}],"mail":"a<b@example.org"},"steps":` +
 			`{"hotel":{"body":{"id":17},"external_id":"x","outcome":"succeeded"},"manager":{"body":null,"external_id":null,"outcome":"skipped"},` +
 			`"pay":{"body":"text","external_id":"x","outcome":"succeeded"},"seat":{"body":{"pnr":"X1"},"external_id":"x","outcome":"succeeded"}}}`},
 		{3, false, `{"$from": "/input/list/1"}`, `/input/list/1: the array has only 1 elements`},
@@ -109,5 +109,28 @@ func TestConditions(t *testing.T) {
 			got = "true"
 		}
 		require.Equal(t, c.want, got, "%s %s", c.value, c.condition)
+	}
+}
+
+// Workers in three languages read the input of a step as they read the input of a job, so it must pass the same checks.
+func TestResolve_ChecksTheInputOfAStep(t *testing.T) {
+	d := &Definition{Saga: "trip", Version: 1, Steps: []Step{{Name: "hotel"}, {Name: "pay", Needs: []string{"hotel"}}}}
+	for body, want := range map[string]string{
+		`{"id": 1729384756102938475}`:                                            "/steps/hotel/body/id",
+		`{"id": ` + strings.Repeat("9", 5000) + `}`:                              "/steps/hotel/body/id",
+		strings.Repeat("[", 5000) + strings.Repeat("]", 5000):                    "nested deeper than 128 levels",
+		`{"text": "\ufdd0"}`:                                                     "noncharacter",
+		`{"id": "1729384756102938475", "cents": 12.50, "big": 9007199254740991}`: "",
+	} {
+		v := viewOf(d, flight.PhaseForward, flights{0: endedAt(1)}, nil)
+		v.Bodies = func(int) []byte { return []byte(body) }
+		got, err := Resolve(d, v, 1, false)
+		if want == "" {
+			require.NoError(t, err)
+			require.Contains(t, string(got), "12.50", "numbers stay as they were written")
+			continue
+		}
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "the input of step pay")
 	}
 }

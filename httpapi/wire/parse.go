@@ -219,15 +219,15 @@ func (r *OpenRequest) submission() (flight.Submission, *Invalid) {
 	return s, nil
 }
 
-// fingerprint returns the fingerprint in the request, or else that of the input, which may be missing. With the
-// fingerprint "none" the input is checked by RFC 7493 here; a caller that sends a digest has read its input.
+// fingerprint returns the fingerprint in the request, or else that of the input, which may be missing. The input is checked by RFC 7493 in
+// any case: a worker in another language reads it.
 func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
-	switch {
-	case r.Fingerprint == "none" && r.Input != nil:
+	if r.Fingerprint != "" && r.Input != nil {
 		if _, err := flight.CanonicalJSON(r.Input); err != nil {
 			return flight.NoFingerprint, inputInvalid(err)
 		}
-		return flight.NoFingerprint, nil
+	}
+	switch {
 	case r.Fingerprint == "none":
 		return flight.NoFingerprint, nil
 	case r.Fingerprint != "":
