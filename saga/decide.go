@@ -246,7 +246,7 @@ func (s *survey) start(n *Next) {
 	}
 	if allOver {
 		n.WakeAt = 0
-		n.End = &End{Outcome: flight.OutcomeSucceeded, Body: s.body("done")}
+		n.End = &End{Outcome: flight.OutcomeSucceeded, Body: s.body("done", "")}
 	}
 }
 
@@ -316,7 +316,7 @@ func (s *survey) undo(n *Next) {
 		}
 		n.Undo = next
 	default:
-		n.End = &End{Outcome: flight.OutcomeRefused, Body: s.body("undone")}
+		n.End = &End{Outcome: flight.OutcomeRefused, Body: s.body("undone", n.Mark)}
 	}
 }
 
@@ -339,8 +339,19 @@ type StepSummary struct {
 // maxWhy is the number of bytes of the reason of one step in a Summary. The flight of the step has all of it.
 const maxWhy = 200
 
-func (s *survey) body(state string) []byte {
-	sum := Summary{Saga: s.d.ID(), State: state, Steps: make(map[string]StepSummary)}
+// body returns the Summary of the saga; mark is the cause with which this decision cancels it. A receipt that is cut is no JSON, so a summary that
+// is too long has shorter reasons, and at last no external ids of steps: their flights have both.
+func (s *survey) body(state, mark string) (text []byte) {
+	for _, limit := range [...]struct{ why, externalID int }{{maxWhy, flight.MaxText}, {maxWhy / 10, flight.MaxText}, {maxWhy / 10, maxWhy}, {0, 0}} {
+		if text = s.summary(state, mark, limit.why, limit.externalID); len(text) <= flight.MaxReceiptBody {
+			break
+		}
+	}
+	return text
+}
+
+func (s *survey) summary(state, mark string, maxWhy, maxExternalID int) []byte {
+	sum := Summary{Saga: s.d.ID(), State: state, Why: mark, Steps: make(map[string]StepSummary)}
 	if c := s.v.Saga.Cancel; c != nil && state == "undone" {
 		sum.Why = c.Reason
 	}
@@ -369,6 +380,9 @@ func (s *survey) body(state string) []byte {
 		}
 		if len(step.Why) > maxWhy {
 			step.Why = strings.ToValidUTF8(step.Why[:maxWhy], "")
+		}
+		if len(step.ExternalID) > maxExternalID { // a part of an id is no id
+			step.ExternalID = ""
 		}
 		sum.Steps[s.d.Steps[i].Name] = step
 	}

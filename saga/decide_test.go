@@ -188,3 +188,32 @@ func TestDecide_LargestEnd(t *testing.T) {
 	end := Decide(d, marked(viewOf(d, flight.PhaseUndoing, steps, nil))).End
 	require.Less(t, len(end.Body), flight.MaxReceiptBody)
 }
+
+// A summary that is too long for a receipt is shortened, not cut: it stays JSON.
+func TestDecide_EndIsAlwaysJSON(t *testing.T) {
+	d, steps := &Definition{Saga: "s", Version: 1}, flights{}
+	for i := range MaxSteps {
+		d.Steps = append(d.Steps, Step{Name: fmt.Sprint("s", i), NoUndo: true})
+		steps[i] = endedAt(uint64(i))
+		steps[i].Receipt.ExternalID = strings.Repeat("\x01", flight.MaxText) // six bytes in JSON
+	}
+	steps[0].Receipt.ExternalID = "short"
+	end := Decide(d, viewOf(d, flight.PhaseForward, steps, nil)).End
+	require.LessOrEqual(t, len(end.Body), flight.MaxReceiptBody)
+	var sum Summary
+	require.NoError(t, json.Unmarshal(end.Body, &sum))
+	require.Len(t, sum.Steps, MaxSteps)
+	require.Equal(t, StepSummary{Outcome: "succeeded", ExternalID: "short"}, sum.Steps["s0"])
+	require.Empty(t, sum.Steps["s1"].ExternalID)
+}
+
+// A saga that is cancelled and over by one decision has its cause in the receipt.
+func TestDecide_EndWithTheMark(t *testing.T) {
+	d := &Definition{Saga: "s", Version: 1, Steps: []Step{{Name: "a", NoUndo: true}}}
+	n := Decide(d, viewOf(d, flight.PhaseForward, flights{0: refused("sold out")}, nil))
+	require.NotNil(t, n.End)
+	var sum Summary
+	require.NoError(t, json.Unmarshal(n.End.Body, &sum))
+	require.Equal(t, n.Mark, sum.Why)
+	require.NotEmpty(t, sum.Why)
+}
