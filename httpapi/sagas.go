@@ -100,6 +100,8 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 			return about(key, err)
 		} else if err := def.CheckInput(submission.Input.Data); err != nil {
 			return about(key, wire.BadField("/input", "%v", err))
+		} else if err := def.CheckRetention(cmp.Or(submission.Policy.Retention, flight.DefaultRetention)); err != nil {
+			return about(key, wire.BadField("/retention", "%v", err))
 		}
 		err := sr.limits.AllowWork(ns)
 		if err == nil {

@@ -242,13 +242,22 @@ func (d *Definition) PolicyOf(step int, undo bool) flight.Policy {
 		policy.ApprovalWithin = time.Duration(s.Approval.Expires)
 	}
 	if r := p.Retry; r != nil {
-		policy.Retry = flight.RetryPolicy{Attempts: cmp.Or(r.Attempts, maxAttempts), MinBackoff: time.Duration(r.First), MaxBackoff: time.Duration(r.Max),
-			Within: time.Duration(r.Within)}
-		if r.First == 0 && r.Max == 0 {
-			policy.Retry.MinBackoff, policy.Retry.MaxBackoff = wire.DefaultRetry.MinBackoff, wire.DefaultRetry.MaxBackoff
-		}
+		policy.Retry = wire.WithPauses(flight.RetryPolicy{Attempts: cmp.Or(r.Attempts, maxAttempts), MinBackoff: time.Duration(r.First), MaxBackoff: time.Duration(r.Max),
+			Within: time.Duration(r.Within)})
 	}
 	return policy
+}
+
+// CheckRetention returns an error if a saga with this retention, and its steps, would be forgotten while a step or an undo may still be retried.
+func (d *Definition) CheckRetention(retention time.Duration) error {
+	for i := range d.Steps {
+		for _, undo := range [...]bool{false, d.Steps[i].Undo != nil} {
+			if p := d.PolicyOf(i, undo); p.Retry.Within > retention || p.ProviderWindow > retention {
+				return fmt.Errorf("%v is shorter than retry.within or provider_window of step %s, %v", Duration(retention), d.Steps[i].Name, Duration(max(p.Retry.Within, p.ProviderWindow)))
+			}
+		}
+	}
+	return nil
 }
 
 // maxAttempts is the number of attempts of a step that only time bounds.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
@@ -369,8 +370,8 @@ func (l *linter) duration(i int, at string, d Duration) {
 	switch {
 	case d < 0:
 		l.add(i, at, "", "%v is negative", d)
-	case time.Duration(d) > flight.MaxPolicyTime:
-		l.add(i, at, "", "%v is too long; at most %v are allowed", d, Duration(flight.MaxPolicyTime))
+	case time.Duration(d) > wire.MaxDuration: // a client rejects a job with a longer one
+		l.add(i, at, "", "%v is too long; at most %v are allowed", d, Duration(wire.MaxDuration))
 	case d > 0 && d < Duration(time.Millisecond):
 		l.add(i, at, "", "%v is less than a millisecond", d)
 	}

@@ -121,7 +121,7 @@ func TestLint(t *testing.T) {
 		{`{"name": "a", "timer": "1h", "approval": {}}`, "/steps/0/timer: step a: an approval is no timer (make two steps of it)"},
 		{`{"name": "a", "timer": "1h", "action": "b"}`, "/steps/0/action: step a: an approval or a timer has no effect of its own, so it cannot have action (remove action)"},
 		{`{"name": "a", "timer": "-1h"}`, "/steps/0/timer: step a: -1h is negative"},
-		{`{"name": "a", "no_undo": true, "timeout": "90000h"}`, "/steps/0/timeout: step a: 90000h is too long; at most 87840h are allowed"},
+		{`{"name": "a", "no_undo": true, "timeout": "400d"}`, "/steps/0/timeout: step a: 9600h is too long; at most 8784h are allowed"},
 		{`{"name": "a", "no_undo": true, "recovery": "retry"}`, `/steps/0/recovery: step a: "retry" is none of hold, resend and verify`},
 		{`{"name": "a", "no_undo": true, "recovery": "resend", "provider_window": "31d"}`, "/steps/0/provider_window: step a: 744h is longer than the retention of receipts, 720h"},
 		{`{"name": "a", "no_undo": true, "provider_window": "1d"}`,
@@ -171,4 +171,42 @@ func TestLint(t *testing.T) {
 	require.Empty(t, Lint(d))
 	d.Steps[0].Input = json.RawMessage(`"` + strings.Repeat("x", flight.MaxDocument) + `"`)
 	require.Contains(t, Lint(d)[0].Detail, "at most 65536 are allowed")
+}
+
+// The pauses between retries that a definition does not name have the defaults of a job's.
+func TestPolicyOf_PausesByDefault(t *testing.T) {
+	for text, want := range map[string]flight.RetryPolicy{
+		`{"attempts": 8, "max": "1m"}`:      {Attempts: 8, MinBackoff: time.Second, MaxBackoff: time.Minute},
+		`{"within": "72h", "max": "5m"}`:    {Attempts: maxAttempts, MinBackoff: time.Second, MaxBackoff: 5 * time.Minute, Within: 72 * time.Hour},
+		`{"attempts": 8, "max": "100ms"}`:   {Attempts: 8, MinBackoff: 100 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
+		`{"attempts": 8, "first": "2m"}`:    {Attempts: 8, MinBackoff: 2 * time.Minute, MaxBackoff: 2 * time.Minute},
+		`{"attempts": 8, "first": "500ms"}`: {Attempts: 8, MinBackoff: 500 * time.Millisecond, MaxBackoff: time.Minute},
+	} {
+		d, err := Parse([]byte(`{"saga": "s", "steps": [{"name": "a", "undo": {"retry": ` + text + `}}]}`))
+		require.NoError(t, err)
+		require.Equal(t, want, d.PolicyOf(0, true).Retry, text)
+	}
+}
+
+// Whatever lint accepts, a worker can read.
+func TestLint_AcceptsOnlyPoliciesThatWorkersRead(t *testing.T) {
+	for _, field := range []string{"timeout", "settle_delay"} {
+		d, err := Parse([]byte(`{"saga": "s", "steps": [{"name": "a", "no_undo": true, "` + field + `": "366d"}]}`))
+		require.NoError(t, err)
+		require.Empty(t, Lint(d))
+		policy := wire.PolicyOf(d.PolicyOf(0, false))
+		_, bad := policy.Flight()
+		require.Nil(t, bad)
+		d.Steps[0].Timeout += Duration(time.Second)
+		d.Steps[0].SettleDelay += Duration(time.Second)
+		require.NotEmpty(t, Lint(d))
+	}
+}
+
+func TestCheckRetention(t *testing.T) {
+	d, _, err := ParseYAML([]byte(tripYAML))
+	require.NoError(t, err)
+	require.NoError(t, d.CheckRetention(flight.DefaultRetention))
+	require.EqualError(t, d.CheckRetention(48*time.Hour), "48h is shorter than retry.within or provider_window of step voucher, 72h")
+	require.EqualError(t, d.CheckRetention(time.Hour), "1h is shorter than retry.within or provider_window of step pay, 24h")
 }

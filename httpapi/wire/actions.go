@@ -86,7 +86,10 @@ func DecodeActionPolicy(body []byte) (*ActionPolicy, *Invalid) {
 func (p *ActionPolicy) Check() *Invalid {
 	policy, bad := p.Policy.Flight()
 	if bad == nil {
-		_, bad = p.Retry.flight()
+		var retry flight.RetryPolicy
+		if retry, bad = p.Retry.flight(); bad == nil {
+			bad = checkRetention(policy, retry.Within)
+		}
 	}
 	switch canLookUp := policy.CanLookUp(); {
 	case bad != nil:

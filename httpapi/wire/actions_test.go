@@ -3,6 +3,7 @@ package wire_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,5 +83,36 @@ func TestRetry_PausesByDefault(t *testing.T) {
 		_, s, _, bad := r.Parse("default", 0)
 		require.Nil(t, bad)
 		require.Equal(t, want, s.Policy.Retry.MinBackoff.String()+" "+s.Policy.Retry.MaxBackoff.String(), body)
+	}
+}
+
+// Receipts that are forgotten while their flight may still be retried are rejected, in submissions and in documents of actions.
+func TestRetention_CoversTheRetries(t *testing.T) {
+	for _, c := range []struct {
+		retention string
+		within    time.Duration
+		ok        bool
+	}{{"1h", 20 * time.Hour, false}, {"20h", 20 * time.Hour, true}, {"", 31 * 24 * time.Hour, false}, {"40d", 31 * 24 * time.Hour, true}, {"1h", 0, true}} {
+		retry := &wire.Retry{Attempts: 3, WithinMS: c.within.Milliseconds()}
+		document := wire.ActionPolicy{Policy: wire.Policy{Retention: c.retention}, Retry: retry}
+		job := wire.SubmitRequest{Action: "a", ID: "1", Policy: document.Policy, Retry: retry}
+		_, _, _, bad := job.Parse("default", 1)
+		for _, bad := range []*wire.Invalid{bad, document.Check()} {
+			require.Equal(t, c.ok, bad == nil, "%+v: %v", c, bad)
+			if bad != nil {
+				require.Equal(t, "/retention", bad.Pointer)
+				require.NotEmpty(t, bad.Hint)
+			}
+		}
+	}
+}
+
+// A digest does not let an input through that workers read in two ways.
+func TestSubmission_ChecksTheInputBesideADigest(t *testing.T) {
+	for _, fingerprint := range []string{"", "none", "sha256:" + strings.Repeat("a", 64)} {
+		job := wire.SubmitRequest{Action: "a", ID: "1", Input: []byte(`{"id": 1729384756102938475}`), Fingerprint: fingerprint}
+		_, _, _, bad := job.Parse("default", 1)
+		require.NotNil(t, bad, fingerprint)
+		require.Equal(t, wire.InputInvalid, bad.Code)
 	}
 }

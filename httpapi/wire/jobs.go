@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -118,6 +119,9 @@ func (r *SubmitRequest) Parse(namespace string, now flight.Time) (key flight.Key
 	if s.Policy.Retry, bad = r.Retry.flight(); bad != nil {
 		return key, s, q, bad
 	}
+	if bad = checkRetention(s.Policy, s.Policy.Retry.Within); bad != nil {
+		return key, s, q, bad
+	}
 	switch {
 	case r.Priority > MaxPriority || r.Priority < -MaxPriority:
 		return key, s, q, BadField("/priority", "must be %d to %d", -MaxPriority, MaxPriority)
@@ -154,7 +158,14 @@ func (r *Retry) flight() (flight.RetryPolicy, *Invalid) {
 		return p, BadField("/retry/attempts", "must be 1 to 1000; the first attempt is one of them")
 	case p.MaxBackoff > 0 && p.MaxBackoff < p.MinBackoff:
 		return p, BadField("/retry/max_ms", "must not be less than first_ms")
-	case p.MinBackoff == 0: // without a pause, an outage of seconds would use up all attempts
+	}
+	return WithPauses(p), nil
+}
+
+// WithPauses returns a retry policy in which the pauses that are not declared have their defaults: without a pause, an outage of seconds would use
+// up all attempts.
+func WithPauses(p flight.RetryPolicy) flight.RetryPolicy {
+	if p.MinBackoff == 0 {
 		p.MinBackoff = DefaultRetry.MinBackoff
 		if p.MaxBackoff > 0 {
 			p.MinBackoff = min(p.MinBackoff, p.MaxBackoff)
@@ -163,7 +174,16 @@ func (r *Retry) flight() (flight.RetryPolicy, *Invalid) {
 	if p.MaxBackoff == 0 {
 		p.MaxBackoff = max(p.MinBackoff, DefaultRetry.MaxBackoff)
 	}
-	return p, nil
+	return p
+}
+
+// checkRetention rejects receipts that are forgotten while their flight may still be retried.
+func checkRetention(p flight.Policy, within time.Duration) *Invalid {
+	if retention := cmp.Or(p.Retention, flight.DefaultRetention); retention < within {
+		return setHint(BadField("/retention", "%s is shorter than retry.within, %s: a duplicate would find no receipt while the flight may still be retried",
+			FormatRetention(retention), FormatRetention(within)), "keep receipts for at least as long as the retries may take")
+	}
+	return nil
 }
 
 // Parse returns the actions and checks the bounds of a claim.
