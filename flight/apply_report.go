@@ -90,7 +90,7 @@ func (t *transition) acceptRefused(c *Report, wasOpen bool) {
 	if !f.Tainted() || keyHonoured {
 		if t.mustSettle() {
 			t.untaintAll()
-			t.holdForPerson("the provider has refused it, and it must not fail: " + Sanitize(c.Error))
+			t.holdForPerson("it was refused, and it must not fail: " + Sanitize(c.Error))
 			return
 		}
 		t.endWithReceipt(receiptOf(c))

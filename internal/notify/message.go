@@ -84,10 +84,15 @@ func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*messa
 	about, quoted := "", quote(key)
 	switch e.Kind {
 	case flight.EventInDoubt:
-		m.Type, about = wire.NotifyInDoubt, "is in doubt: its effect may or may not have happened"
+		m.Type, about = wire.NotifyInDoubt, "is in doubt: "
 		if strings.Contains(key, "#") {
-			m.Type, about = wire.NotifySagaInDoubt, "is in doubt, and its saga waits: the effect may or may not have happened"
+			m.Type, about = wire.NotifySagaInDoubt, "is in doubt, and its saga waits: "
 		}
+		why := "its effect may or may not have happened"
+		if fl.Generation == e.Generation && fl.State == flight.StateInDoubt && !fl.Tainted() { // an undo, or a step behind the pivot
+			why = "its effect did not happen, it must not fail, and it is not tried again by itself"
+		}
+		about += why
 		m.Data.Command = "flightd doubt resolve " + quoted + " --reason WHY --happened --receipt @FILE | --did-not-happen | --fail"
 	case flight.EventOverlap:
 		m.Type, about = wire.NotifyOverlap, "was reported to have happened twice"

@@ -447,6 +447,24 @@ func TestTextNamesTheAttemptOfTheEvent(t *testing.T) {
 	require.Len(t, m.Data.Attempts, 2)
 }
 
+// An undo that its provider refused has surely not happened: the text of its doubt must not leave that open.
+func TestTextOfARefusedUndo(t *testing.T) {
+	l := newFakeLedger()
+	key := l.happen(t, "trip", "1", flight.EventInDoubt, flight.StateInDoubt)
+	undo, err := key.Step("seat.undo")
+	require.NoError(t, err)
+	l.events[0].Key = undo
+	f := &follower{Notifier: New(Config{Ledger: l}), target: new(wire.NotifyTarget)}
+	m, err := f.flightMessage(&l.events[0], l.flights[key.FlightID()])
+	require.NoError(t, err)
+	require.Contains(t, m.Text, "its effect did not happen")
+	l.flights[key.FlightID()].TaintingAttempts = 1
+	m, err = f.flightMessage(&l.events[0], l.flights[key.FlightID()])
+	require.NoError(t, err)
+	require.Contains(t, m.Text, "may or may not have happened")
+	require.Equal(t, wire.NotifySagaInDoubt, m.Type)
+}
+
 // A target that takes a test message does not fail any more.
 func TestTestEndsAFailure(t *testing.T) {
 	l := newFakeLedger()
