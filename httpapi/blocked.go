@@ -21,9 +21,14 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 		text := at.AsTime().Format(wire.TimeFormat)
 		add(wire.BlockedByTime, format, text).Until = wire.Time{Time: at.AsTime()}
 	}
+	if last := givenBack(f); last != nil {
+		add(wire.BlockedByGivenBack, "its last %d attempts were given back by their workers, which had not begun them; the last one was %s, and its log has the reason", minGivenBack, cmp.Or(last.Owner, "unnamed"))
+	}
 	switch {
-	case f.State.Terminal(), f.State == flight.StateAbsent, f.Holder() != nil:
+	case f.State.Terminal(), f.State == flight.StateAbsent:
 		return nil
+	case f.Holder() != nil:
+		return blocks
 	case f.State == flight.StateInDoubt:
 		add(wire.BlockedByDoubt, "whether its effect happened is not known, and a person must resolve it")
 		return blocks
@@ -66,13 +71,34 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 		until("its first attempt is due at %s", f.NotBefore)
 	}
 	switch {
-	case !job:
+	case !job, f.Policy.Approval && f.Key.IsStep(): // the approval is the whole step
 	case fw.queues.Workers(f.Key.Namespace(), action) == 0:
 		add(wire.BlockedByNoWorkers, "no worker has asked for jobs of the action %s within a minute", action)
 	case f.Verifying() && !fw.queues.LooksUp(f.Key.Namespace(), action):
 		add(wire.BlockedByNoWorkers, "its outcome has to be looked up, and no worker of the action %s that has asked within a minute has a look-up", action)
 	}
 	return blocks
+}
+
+// minGivenBack is the number of attempts in a row that workers give back until a flight shows it.
+const minGivenBack = 10
+
+// givenBack returns the newest attempt of a job that worker after worker takes and gives back unread, or nil for any other flight. The retry policy
+// counts no such attempt.
+func givenBack(f *flight.Flight) *flight.Attempt {
+	ended := f.Attempts
+	if f.OpenAttempt() != nil {
+		ended = ended[:len(ended)-1]
+	}
+	if f.Place == nil || f.State.Terminal() || len(ended) < minGivenBack || f.AttemptCount-f.CountedAttempts < minGivenBack {
+		return nil
+	}
+	for _, a := range ended[len(ended)-minGivenBack:] {
+		if a.Outcome != flight.OutcomeNotDone || a.Lost {
+			return nil
+		}
+	}
+	return &ended[len(ended)-1]
 }
 
 // stateWords describes the state of a flight in a sentence about another one.

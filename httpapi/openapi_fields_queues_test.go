@@ -35,7 +35,7 @@ func queueDocs() map[string]fieldDoc {
 		"may_open":               {about: "the lane lets the job open"},
 		"Flight.blocked_by":      {about: "what the flight waits for, when you get it alone; absent: it runs, or has ended, or the next caller may open it. It may change without the version"},
 		"Block.reason": {about: "the kind of obstacle", enum: []string{wire.BlockedByRestore, wire.BlockedByLane, wire.BlockedByPause, wire.BlockedByApproval, wire.BlockedByDoubt,
-			wire.BlockedByCallback, wire.BlockedByTime, wire.BlockedByNoWorkers}},
+			wire.BlockedByCallback, wire.BlockedByTime, wire.BlockedByNoWorkers, wire.BlockedByGivenBack}},
 		"Block.detail": {about: "the obstacle in one line, for people"},
 		"Block.key":    {about: "with `lane`: the first job of the lane"},
 		"Block.until":  {about: "with `callback` and `time`: when it ends"},

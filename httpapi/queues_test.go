@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
 )
@@ -70,6 +72,35 @@ func TestBlockedBy(t *testing.T) {
 	require.Empty(t, blocks("done"))
 	list := string(d.get("/v1/flights").body)
 	require.False(t, strings.Contains(list, "blocked_by"), list)
+}
+
+// A job that worker after worker gives back unread shows it, also while the next one holds it. An approval is the whole step: no worker is missing.
+func TestBlockedBy_GivenBackAndGates(t *testing.T) {
+	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{} })
+	reasons := func(id string) (all []string) {
+		for _, b := range decodeBody[wire.Flight](t, d.get("/v1/flights/"+id)).BlockedBy {
+			all = append(all, b.Reason)
+		}
+		return all
+	}
+	session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", `{"action":"charge","id":"1"}`).status)
+	job := d.flightID("charge/1")
+	for n := range 11 {
+		require.Equal(t, n >= 10, slices.Contains(reasons(job), wire.BlockedByGivenBack), n)
+		nonce := fmt.Sprint("n", n)
+		jobs := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", `{"session":"`+session+`","nonce":"`+nonce+`","actions":["charge"],"slots":1,"wait_ms":0}`)).Jobs
+		require.Len(t, jobs, 1)
+		if n == 10 {
+			require.Equal(t, []string{wire.BlockedByGivenBack}, reasons(job), "while it is handed out once more")
+			break
+		}
+		r := d.post("/v1/flights:abandon", fmt.Sprintf(`{"action":"charge","id":"1","nonce":%q,"not_after":%d}`, jobs[0].Nonce, d.fake.Ledger.Now().Add(20*time.Second)))
+		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	}
+
+	gate := submitStep(t, d, flight.Policy{Approval: true})
+	require.Equal(t, []string{wire.BlockedByApproval}, reasons(gate.FlightID().String()))
 }
 
 // A token sees and pauses the queues of its own namespace alone; the name * is for tokens of all namespaces.

@@ -58,11 +58,12 @@ const (
 	BlockedByCallback  = "callback"
 	BlockedByTime      = "time"
 	BlockedByNoWorkers = "no_worker"
+	BlockedByGivenBack = "given_back"
 )
 
 // Block is one thing that a flight waits for.
 type Block struct {
-	Reason string `json:"reason"` // reconciling, lane, paused, approval, in_doubt, callback, time or no_worker
+	Reason string `json:"reason"` // reconciling, lane, paused, approval, in_doubt, callback, time, no_worker or given_back
 	Detail string `json:"detail"` // for people, in one line
 	Key    string `json:"key,omitzero"`
 	Until  Time   `json:"until,omitzero"`
