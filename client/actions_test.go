@@ -96,3 +96,17 @@ func TestWorker_WrongOptions(t *testing.T) {
 	client.Work(w, "charge", echo, client.LaneBy("customer", 1))
 	require.ErrorContains(t, w.Run(t.Context()), "/lane/by: must be a JSON pointer")
 }
+
+// A wait that ends while a job awaits its approval names the approval as the reason.
+func TestWait_Unapproved(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	key := client.Key("charge", "1")
+	_, err := c.Submit(t.Context(), key, 1, client.Approval(time.Hour))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = client.Wait[int](ctx, c, flight.MustKey("default/charge/1"))
+	require.ErrorAs(t, err, new(*client.Unapproved))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}

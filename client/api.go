@@ -253,11 +253,13 @@ func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, 
 	return flightOf(id, resp, err)
 }
 
-// WaitResult is Wait for the whole result. A flight that awaits approval has not ended.
+// WaitResult is Wait for the whole result. A flight that awaits approval has not ended; if ctx ends then, the error wraps *Unapproved, too.
 func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result, error) {
-	for seen := ""; ; {
+	for seen, unapproved := "", false; ; {
 		f, err := c.WaitFlight(ctx, key.FlightID(), seen, wire.MaxWaitMS*time.Millisecond/2)
 		switch missing := (*effect.Missing)(nil); {
+		case ctx.Err() != nil && unapproved:
+			return effect.Result{}, fmt.Errorf("%w: %w", &effect.Unapproved{Key: key}, context.Cause(ctx))
 		case ctx.Err() != nil:
 			return effect.Result{}, context.Cause(ctx)
 		case errors.As(err, &missing):
@@ -267,7 +269,7 @@ func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result,
 		case isDecided(f) && f.State != flight.StateAwaitingApproval.String():
 			return resultOf(f)
 		}
-		seen = f.Version
+		seen, unapproved = f.Version, f.State == flight.StateAwaitingApproval.String()
 	}
 }
 

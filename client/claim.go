@@ -67,6 +67,8 @@ func (w *Worker) sendClaim(ctx context.Context, s *session, claim *sentClaim, r 
 	for i := range a.Jobs {
 		if j := newHandedJob(s, claim, &a.Jobs[i], resp.sentAt, a.ServedMS); j != nil {
 			jobs = append(jobs, j)
+		} else {
+			w.client.opts.logger.Error("flightd: a job cannot be read by this client, and is given back; is the client older than the server?", "key", a.Jobs[i].Key)
 		}
 	}
 	s.endClaim(claim, jobs, false)

@@ -153,7 +153,7 @@ func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string
 }
 
 // Wait waits until a job has ended, and returns its receipt, decoded from JSON. Anybody may wait, and later, by its key. Errors:
-// *Declined, *Failed, *InDoubt for a flight that needs a person, *Expired, and those of ctx.
+// *Declined, *Failed, *InDoubt for a flight that needs a person, *Expired, and those of ctx, with *Unapproved if the job awaits an approval then.
 func Wait[T any](ctx context.Context, c *Client, key flight.Key) (T, error) {
 	var zero T
 	result, err := c.WaitResult(ctx, key)

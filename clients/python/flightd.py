@@ -1740,10 +1740,10 @@ class Client:
 
     def wait(self, name: str, id: str, timeout: Optional[float] = None) -> Any:
         """Waits until a job has ended, and returns its result. Anybody may wait, and later. It raises Declined, Failed,
-        InDoubt for a job that needs a person, and Busy when the time-out is over."""
+        InDoubt for a job that needs a person, and when the time-out is over Busy, or Unapproved for a job that awaits an approval."""
         key = f"{self.namespace}/{name}/{id}"
         flight, path = Flight(self, {"action": name, "id": id}, None, None, key), "/v1/flights/" + _flight_id_for_key(key)
-        until, seen = float("inf") if timeout is None else time.monotonic() + timeout, ""
+        until, seen, state = float("inf") if timeout is None else time.monotonic() + timeout, "", ""
         while True:
             asked = time.monotonic()
             seconds = max(0, min(int(until - asked) if timeout is not None else 30, 30))
@@ -1753,8 +1753,10 @@ class Client:
             if answer and answer["state"] in _DECIDED_STATES and answer["state"] != "awaiting_approval":
                 flight._set_result(answer)
                 return flight.result
-            seen = answer["version"] if answer else seen
+            seen, state = (answer["version"], answer["state"]) if answer else (seen, state)
             now = time.monotonic()
+            if now >= until and state == "awaiting_approval":
+                raise Unapproved(f"{key} waits for an approval: flightd approvals show {key}", problem={"key": key})
             if now >= until:
                 raise Busy(f"{key} has not ended", problem={"key": key})
             if not answer and now - asked <= seconds / 2:  # a server without room for a wait has answered at once
@@ -3083,21 +3085,30 @@ class _Worker:
         """Returns the jobs of an answer. One that this process cannot perform is abandoned when a renewal lists it."""
         jobs, session = [], cast(_Session, claim.session)
         for given in answer["jobs"]:
-            flight_id = given.get("flight_id")
-            own = given.get("nonce") == f"{claim.text}.{flight_id}" and given.get("session") == session.id
-            if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
+            try:
+                job = self._job_of(claim, session, given, answer, sent_at)
+            except Exception as e:  # the jobs beside it are performed
+                _log.error("flightd: a job cannot be read by this client, and is given back: %s: %r", given.get("key") if isinstance(given, dict) else "", e)
                 continue
-            job = self._client._new_job(claim, given["key"], given.get("policy") or {}, given.get("action") or "")
-            since = ((answer.get("served_ms") or 0) - (given.get("age_ms") or 0)) / 1000  # the attempt's time-out runs from then
-            job._nonce.made_at = _Instant(*(at + since for at in sent_at))
-            job._nonce.attempt, job._job = given.get("attempt") or 0, (given, sent_at)
-            jobs.append(job)
+            if job is not None:
+                jobs.append(job)
         if session.end_claim(claim, jobs):
             return jobs
         for job in jobs:  # it was given up, and this answer is late
             job._nonce.state = "given up"
             self._client._abandon_in_background(job._nonce)
         return []
+
+    def _job_of(self, claim: _Claim, session: _Session, given: Dict[str, Any], answer: Dict[str, Any], sent_at: _Instant) -> Optional[Flight]:
+        flight_id = given.get("flight_id")
+        own = given.get("nonce") == f"{claim.text}.{flight_id}" and given.get("session") == session.id
+        if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
+            return None
+        job = self._client._new_job(claim, given["key"], given.get("policy") or {}, given.get("action") or "")
+        since = ((answer.get("served_ms") or 0) - (given.get("age_ms") or 0)) / 1000  # the attempt's time-out runs from then
+        job._nonce.made_at = _Instant(*(at + since for at in sent_at))
+        job._nonce.attempt, job._job = given.get("attempt") or 0, (given, sent_at)
+        return job
 
     def _perform(self, job: Flight) -> None:
         """Runs in a thread of the job."""

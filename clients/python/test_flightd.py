@@ -1019,6 +1019,13 @@ class TestJobs(unittest.TestCase):
             thread.join(30)
             self.assertFalse(thread.is_alive())
 
+    def test_a_wait_that_ends_before_the_approval_names_it(self):
+        id = uuid.uuid4().hex
+        self.client._ask("POST", "/v1/flights:submit", {"action": "test", "id": id, "approval": {}}, must_contain="status",
+                         flight_id=flightd._flight_id_for_key(f"default/test/{id}"))
+        with self.assertRaisesRegex(flightd.Unapproved, "flightd approvals show default/test/"):
+            self.client.wait("test", id, timeout=0.3)
+
     def test_jobs(self):
         calls = []
 
@@ -1843,6 +1850,7 @@ class TestProtocol(unittest.TestCase):
         worker = flightd._Worker(self.client, 1)
         session.end_claim(given_up, [])
         others = [{**job(answered), name: "other"} for name in ("session", "nonce", "flight_id", "key", "decision")]
+        others += [None, {**job(answered), "key": 7}, {**job(answered), "age_ms": "x"}]  # one bad job does not spoil the answer
         (taken,) = worker._take(answered, {"jobs": [*others, job(answered)], "served_ms": 3000, "age_ms": 1000}, flightd._now())
         self.assertEqual(taken._policy["recovery"], "resend")
         self.assertEqual(taken._nonce.made_at.mono, self.at + 3, "the time-out counts from when the attempt was opened")

@@ -306,6 +306,13 @@ test("an aborted open is abandoned whatever the reason", async () => {
   }
 });
 
+test("a wait that ends before the approval names it", async () => {
+  const r = await fetch(`${process.env["FLIGHTD_ADDR"] ?? "http://127.0.0.1:7420"}/v1/flights:submit`, { method: "POST",
+    headers: { "Content-Type": "application/json" }, body: JSON.stringify({ action: "test", id, approval: {} }) });
+  assert.equal(r.status, 201);
+  await assert.rejects(client.wait("test", id, 300), (e) => e instanceof Unapproved && /flightd approvals show default\/test/.test(String(e.message)));
+});
+
 test("the caller's signal ends the wait for a server", async (t) => {
   const silent = createServer(() => undefined);
   const other = new Client(await listen(t, silent), { spool: "", retryTimeoutMs: 100 });

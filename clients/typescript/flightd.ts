@@ -1712,19 +1712,21 @@ export class Client {
 
   /**
    * Waits until a job has ended, and returns its result. Anybody may wait, and later. It throws Declined, Failed, InDoubt for a
-   * job that needs a person, and Busy when the time-out is over.
+   * job that needs a person, and when the time-out is over Busy, or Unapproved for a job that awaits an approval.
    */
   async wait<T = unknown>(name: string, id: string, timeoutMs = Infinity): Promise<Result<T>> {
     const key = `${this.namespace}/${name}/${id}`;
     const until = performance.now() + timeoutMs;
-    for (let seen = ""; ;) {
+    for (let seen = "", state = ""; ;) {
       const asked = performance.now();
       const seconds = Math.max(0, Math.min(30, Math.trunc((until - asked) / 1000)));
       const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { mustContain: "state",
         timeoutMs: 1000 * seconds + TRY_TIMEOUT_MS, headers: { "If-None-Match": `"${seen}"`, Prefer: `wait=${seconds}` } });
       if (json && DECIDED_STATES.includes(json["state"]) && json["state"] !== "awaiting_approval") return new Call<T, unknown>(this, key, {}, {}).resultOf(json);
       seen = json?.["version"] ?? seen;
+      state = json?.["state"] ?? state;
       const at = performance.now();
+      if (at >= until && state === "awaiting_approval") throw new Unapproved(`${key} waits for an approval: flightd approvals show ${key}`, "approval_pending", { key });
       if (at >= until) throw new Busy(`${key} has not ended`, "idempotency_in_flight", { key });
       if (!json && at - asked <= 500 * seconds) await sleep(Math.min(2000, until - at)); // a server without room for a wait has answered at once
       else if (seconds === 0) await sleep(Math.min(100, until - at));
@@ -2902,7 +2904,14 @@ export class Worker {
           return client.ask("POST", "/v1/flights:claim", { ...request, wait_ms: 0 }, { ...o, timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
         });
       client.adaptOpenMargin(false);
-      const jobs = (answer.json["jobs"] as Json[]).flatMap((given) => this.jobOf(claim, session, given, answer));
+      const jobs = (answer.json["jobs"] as Json[]).flatMap((given) => {
+        try {
+          return this.jobOf(claim, session, given, answer);
+        } catch (e) { // the jobs beside it are performed
+          client.log(`a job cannot be read by this client, and is given back: ${String(given?.["key"])}: ${textOf(e)}`);
+          return [];
+        }
+      });
       session.endClaim(claim, jobs);
       return jobs;
     } catch (e) {
