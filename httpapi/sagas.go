@@ -153,7 +153,7 @@ func (sr *sagaRoutes) find(r *http.Request) (*flight.Flight, error) {
 	case err != nil:
 		return nil, err
 	case f.State == flight.StateExpired:
-		return nil, &effect.Expired{Key: f.Key}
+		return nil, &effect.Expired{Key: f.Key, Outcome: f.FinalState}
 	case !mayBeSaga(f):
 		return nil, about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})
 	}
@@ -176,7 +176,7 @@ func (sr *sagaRoutes) show(w http.ResponseWriter, r *http.Request) error {
 		return about(f.Key, err)
 	}
 	if f.State == flight.StateExpired {
-		return &effect.Expired{Key: f.Key}
+		return &effect.Expired{Key: f.Key, Outcome: f.FinalState}
 	}
 	out, err := sr.sagaOf(r, f)
 	if err != nil {

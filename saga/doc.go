@@ -1,10 +1,12 @@
 // Package saga says what a saga is, and decides what its driver does next: the pure part, which performs nothing and stores nothing.
+// It is for the server and the command line: programs in Go define, work and start sagas with package client/saga.
 //
 // # Files
 //
 //	definition.go  a definition: its types, its document, its keys and policies
 //	yaml.go        a definition as people write it
 //	lint.go        what is wrong with a definition
+//	unknown.go     fields that no definition has, and the names that are meant
 //	input.go       inputs of steps and conditions: references into the saga's input and earlier receipts
 //	decide.go      the next commands of a driver
 //

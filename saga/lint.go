@@ -58,6 +58,27 @@ func Lint(d *Definition) []Finding {
 	return l.findings
 }
 
+// Warnings returns what is allowed in a definition without findings, and is often a mistake.
+func Warnings(d *Definition) (all []Finding) {
+	for i := range d.Steps {
+		s := &d.Steps[i]
+		for _, undo := range [...]bool{false, true} {
+			if s.Approval != nil || s.Timer != 0 || undo && s.Undo == nil {
+				continue
+			}
+			at, part := fmt.Sprintf("/steps/%d", i), ""
+			if undo {
+				at, part = at+"/undo", "its undo: "
+			}
+			if p := d.PolicyOf(i, undo); p.Recovery == flight.RecoveryHold && p.AttemptTimeout == 0 {
+				all = append(all, Finding{Step: s.Name, Pointer: at, Detail: part + "recovery hold without a timeout: while its worker hangs, the saga waits and reports nothing",
+					Hint: "write a timeout; the document of the action " + d.ActionOf(i, undo) + " does not count for steps"})
+			}
+		}
+	}
+	return all
+}
+
 type linter struct {
 	d        *Definition
 	pivot    int // -1: there is none

@@ -173,6 +173,27 @@ func TestLint(t *testing.T) {
 	require.Contains(t, Lint(d)[0].Detail, "at most 65536 are allowed")
 }
 
+// Lint names every unknown field at once, with the field that is meant.
+func TestParseYAML_AllUnknownFields(t *testing.T) {
+	_, places, err := ParseYAML([]byte("saga: trip\ndeadlin: 2d\nsteps:\n  a: {acton: b, retry: {attemps: 3}, undo: {recover: hold}}\n  b: {colour: red, If: {value: /input}, no_undo: true}\n"))
+	var unknown *UnknownFields
+	require.ErrorAs(t, err, &unknown)
+	require.ErrorAs(t, err, new(*wire.Invalid))
+	var got []string
+	for _, f := range unknown.Found {
+		got = append(got, fmt.Sprintf("%d %s", places.Of(f.Pointer).Line, f))
+	}
+	require.Equal(t, []string{
+		`2 /deadlin: unknown field "deadlin" (do you mean deadline?)`,
+		`4 /steps/0/acton: unknown field "acton" (do you mean action?)`,
+		`4 /steps/0/retry/attemps: unknown field "attemps" (do you mean attempts?)`,
+		`4 /steps/0/undo/recover: unknown field "recover" (do you mean recovery?)`,
+		`5 /steps/1/If: unknown field "If" (do you mean if?)`,
+		`5 /steps/1/colour: unknown field "colour" (remove the field or fix its spelling)`,
+	}, got)
+	require.Empty(t, unknownFields([]byte(`{"saga": "s", "steps": [{"name": "a", "input": {"anything": {"x": 1}}, "if": {"equals": {"y": 2}}}]}`)), "templates and constants have any fields")
+}
+
 // The pauses between retries that a definition does not name have the defaults of a job's.
 func TestPolicyOf_PausesByDefault(t *testing.T) {
 	for text, want := range map[string]flight.RetryPolicy{
@@ -209,4 +230,20 @@ func TestCheckRetention(t *testing.T) {
 	require.NoError(t, d.CheckRetention(flight.DefaultRetention))
 	require.EqualError(t, d.CheckRetention(48*time.Hour), "48h is shorter than retry.within or provider_window of step voucher, 72h")
 	require.EqualError(t, d.CheckRetention(time.Hour), "1h is shorter than retry.within or provider_window of step pay, 24h")
+}
+
+// A step under hold without a time-out is allowed, and warned about; gates are not.
+func TestWarnings(t *testing.T) {
+	d, err := Parse([]byte(`{"saga": "s", "steps": [{"name": "a", "undo": {"timeout": "30s"}}, {"name": "b", "timeout": "30s", "undo": {"action": "free"}},
+		{"name": "c", "no_undo": true, "recovery": "resend"}, {"name": "d", "approval": {}}, {"name": "e", "timer": "1h"}]}`))
+	require.NoError(t, err)
+	require.Empty(t, Lint(d))
+	var got []string
+	for _, w := range Warnings(d) {
+		got = append(got, w.String())
+	}
+	require.Equal(t, []string{
+		"/steps/0: step a: recovery hold without a timeout: while its worker hangs, the saga waits and reports nothing (write a timeout; the document of the action s.a does not count for steps)",
+		"/steps/1/undo: step b: its undo: recovery hold without a timeout: while its worker hangs, the saga waits and reports nothing (write a timeout; the document of the action free does not count for steps)",
+	}, got)
 }

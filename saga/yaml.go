@@ -31,7 +31,7 @@ func (p Places) Of(pointer string) Place {
 }
 
 // ParseYAML reads a definition as people write it: as Parse, and the steps may be a mapping by name. Errors have the line and the
-// column; those about a value are a *wire.Invalid.
+// column; those about a value are a *wire.Invalid. *UnknownFields has all fields that are unknown, and comes with the places.
 func ParseYAML(data []byte) (*Definition, Places, error) {
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
@@ -59,6 +59,9 @@ func ParseYAML(data []byte) (*Definition, Places, error) {
 		if bad, ok := errors.AsType[*wire.Invalid](err); ok {
 			at := c.places.Of(bad.Pointer)
 			bad.Detail = fmt.Sprintf("line %d, column %d: %s", at.Line, at.Column, bad.Detail)
+			if found := unknownFields(c.out.Bytes()); len(found) > 0 {
+				return nil, c.places, &UnknownFields{Found: found, first: bad}
+			}
 		}
 		return nil, nil, err
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
@@ -33,6 +36,10 @@ func findSaga(ctx context.Context, a *cli.App, c *client.Client, word string) (*
 		return nil, id, err
 	}
 	s, err := c.Saga(ctx, id)
+	if expired := (*effect.Expired)(nil); errors.As(err, &expired) { // a tombstone has no key, and the user has named one
+		key, bad := flight.ParseStoredKey(f.Key)
+		return nil, id, cmp.Or(bad, error(&effect.Expired{Key: key, Outcome: expired.Outcome}))
+	}
 	return s, id, err
 }
 

@@ -23,7 +23,9 @@ func newSagasLintCommand(a *cli.App) *cobra.Command {
 		Use:   "lint FILE...",
 		Short: "Find what is wrong with definitions of sagas; no server is asked",
 		Long: `Prints everything that is wrong with the definitions in the files, YAML or JSON, with line and column. The exit code is 1 if
-there is anything. flightd sagas apply makes the same check.`,
+there is anything. flightd sagas apply makes the same check. What is allowed and often a mistake is a warning on standard error: a step
+under hold without a timeout keeps its saga silent while its worker hangs. Policies and lanes in the documents of actions (flightd
+actions) are for jobs: none of them counts for a step, whose policy stands in the definition.`,
 		Example: "  flightd sagas lint trip.yaml\n  flightd sagas lint sagas/*.yaml -o json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -52,6 +54,13 @@ func readDefinitions(a *cli.App, files []string) (all []*saga.Definition, found 
 			return nil, nil, err
 		}
 		d, places, err := saga.ParseYAML(text)
+		if unknown := new(saga.UnknownFields); errors.As(err, &unknown) {
+			for _, f := range unknown.Found {
+				at := places.Of(f.Pointer)
+				found = append(found, finding{File: file, Line: at.Line, Column: at.Column, Finding: f})
+			}
+			continue
+		}
 		if err != nil {
 			f := finding{File: file, Finding: saga.Finding{Detail: err.Error()}}
 			if bad := new(wire.Invalid); errors.As(err, &bad) {
@@ -69,6 +78,10 @@ func readDefinitions(a *cli.App, files []string) (all []*saga.Definition, found 
 		for _, f := range saga.Lint(d) {
 			at := places.Of(f.Pointer)
 			found = append(found, finding{File: file, Line: at.Line, Column: at.Column, Finding: f})
+		}
+		for _, w := range saga.Warnings(d) {
+			at := places.Of(w.Pointer)
+			a.Say("warning: %s:%d:%d: step %s: %s (%s)", file, at.Line, at.Column, w.Step, w.Detail, w.Hint)
 		}
 	}
 	return all, found, nil
@@ -141,9 +154,28 @@ func applyDefinitions(ctx context.Context, a *cli.App, c *client.Client, all []*
 				return err
 			}
 		}
+		warnOfActions(ctx, a, c, d)
 		done, rows, ids = append(done, applied{d.ID(), status}), append(rows, []string{d.ID(), status}), append(ids, d.ID())
 	}
 	return a.PrintList([]string{"DEFINITION", "STATUS"}, rows, ids, done)
+}
+
+// warnOfActions prints which steps run by another policy than the jobs of their action.
+func warnOfActions(ctx context.Context, a *cli.App, c *client.Client, d *saga.Definition) {
+	warned := make(map[string]bool)
+	for i := range d.Steps {
+		for _, undo := range [...]bool{false, d.Steps[i].Undo != nil} {
+			action := d.ActionOf(i, undo)
+			if d.Steps[i].Approval != nil || d.Steps[i].Timer != 0 || warned[action] {
+				continue
+			}
+			warned[action] = true
+			if _, err := c.Action(ctx, action); err == nil {
+				a.Say("warning: %s: the action %s has a document, whose policy and lane do not count for step %s; compare flightd actions show %s with the definition",
+					d.ID(), action, d.Steps[i].Name, action)
+			}
+		}
+	}
 }
 
 func newSagasDeleteCommand(a *cli.App) *cobra.Command {

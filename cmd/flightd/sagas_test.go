@@ -11,6 +11,8 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const tripYAML = `saga: trip
@@ -66,7 +68,12 @@ func TestSagas_Define(t *testing.T) {
 	s, a := startServer(t), newAgency(t)
 	lint := s.flightd("sagas", "lint", a.path("trip.yaml"))
 	require.Zero(t, lint.code, "%v", lint)
-	require.Empty(t, lint.out+lint.err)
+	require.Empty(t, lint.out)
+	require.Contains(t, lint.err, "trip.yaml:3:3: step hotel: recovery hold without a timeout")
+	a.write("typos.yaml", "saga: trip\nsteps:\n  a: {acton: b, no_undo: true}\n  b: {ned: [a], no_undo: true}\n")
+	typos := s.flightd("sagas", "lint", a.path("typos.yaml"))
+	require.Equal(t, cli.ExitFailed, typos.code)
+	require.Equal(t, strings.ReplaceAll("DIR/typos.yaml:3:7: /steps/0/acton: unknown field \"acton\" (do you mean action?)\nDIR/typos.yaml:4:7: /steps/1/ned: unknown field \"ned\" (do you mean needs?)\n", "DIR", a.dir), typos.out)
 	a.write("bad.yaml", strings.Replace(strings.Replace(tripYAML, "needs: [hotel]", "needs: [hotle]", 1), "72h", "72 hours", 1))
 	a.write("worse.yaml", strings.Replace(tripYAML, "needs: [hotel]", "needs: [hote], recovery: guess", 1))
 	lint = s.flightd("sagas", "lint", a.path("bad.yaml"), a.path("worse.yaml"))
@@ -82,6 +89,9 @@ DIR/worse.yaml:4:48: step seat: "guess" is none of hold, resend and verify
 		apply = s.flightd("sagas", "apply", a.path("trip.yaml"))
 		require.Regexp(t, `trip@1 +`+status+"\n", apply.out, "%v", apply)
 	}
+	a.write("action.yaml", "action: charge\nrecovery: resend\n")
+	require.Zero(t, s.flightd("actions", "apply", a.path("action.yaml"), "--reason", "a test").code)
+	require.Contains(t, s.flightd("sagas", "apply", a.path("trip.yaml")).err, "the action charge has a document, whose policy and lane do not count for step pay")
 	a.write("changed.yaml", strings.Replace(tripYAML, "72h", "71h", 1))
 	apply = s.flightd("sagas", "apply", a.path("changed.yaml"))
 	require.Equal(t, cli.ExitUsage, apply.code, "%v", apply)
@@ -124,6 +134,15 @@ DIR/worse.yaml:4:48: step seat: "guess" is none of hold, resend and verify
 	require.Contains(t, s.flightd("sagas", "undo-late", "trip/b-1", "hotel", "--reason", "a test").err, "the definition of the saga was deleted")
 	require.Contains(t, s.flightd("sagas", "start", "trip", "--id", "b-3").out, "of trip@2\n")
 	require.Equal(t, "default/trip/b-1\n", strings.Fields(s.flightd("sagas", "ls", "--state", "undone").out)[5]+"\n")
+
+	s.post("/v1/sagas:start", `{"saga":"trip","id":"b-4","retention":"1s"}`, new(wire.StartSagaAnswer))
+	require.Zero(t, s.flightd("sagas", "cancel", "trip/b-4", "--reason", "a test").code)
+	s.flightd("sagas", "watch", "trip/b-4")
+	Eventually(t, "its retention is over", time.Minute, func() bool { return s.flight("default/trip/b-4").State == flight.StateExpired.String() })
+	get := s.flightd("sagas", "get", "trip/b-4")
+	require.Equal(t, cli.ExitFailed, get.code, "%v", get)
+	require.Contains(t, get.err, "default/trip/b-4 ended as failed; its receipt is no longer kept")
+	require.Contains(t, get.err, "flights free default/trip/b-4 ")
 }
 
 // A failure before the pivot undoes what has happened, the last first. An undo of which nobody knows waits for a person, who sees the
