@@ -268,7 +268,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	wait := next.waitMS()
 	r := VerificationRequest{
 		Verification: o.verification, Result: wire.FindingWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
-		Owner: o.client.opts.owner, WaitMS: &wait, Callback: o.call.Callback || o.job, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
+		Owner: o.client.opts.owner, WaitMS: &wait, Callback: o.call.Callback || o.job, Body: o.bodyOf(found),
 	}
 	answer, err := o.client.Verify(ctx, o.key, r)
 	if o.job {
@@ -303,6 +303,23 @@ func (o *opening) suspend(ctx context.Context, within time.Duration) (until time
 	return f.CallbackUntil.Time, nil
 }
 
+// bodyOf returns the body of a report, and logs what the receipt does not keep: other callers cannot get it.
+func (o *opening) bodyOf(a effect.Answer) wire.Body {
+	body := wire.BodyOf(flight.Sanitize(a.ExternalID), a.ContentType, a.Body)
+	log := func(what string) {
+		o.client.opts.logger.Warn("flightd: the receipt does not hold the whole result: "+what, "key", o.key.String())
+	}
+	switch {
+	case a.ContentType == wire.TypeIncomplete:
+		log(string(a.Body))
+	case body.Truncated:
+		log(fmt.Sprintf("it has %d bytes, and %d are stored; store it elsewhere, and return its id", len(a.Body), flight.MaxReceiptBody))
+	case len(a.ExternalID) > flight.MaxText:
+		log(fmt.Sprintf("the external id is cut after %d bytes; put it into the result", flight.MaxText))
+	}
+	return body
+}
+
 // Report implements runner.Attempt.
 func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Answer, error) {
 	c := o.client
@@ -326,7 +343,7 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 		}
 	}
 	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
-		r.Body = wire.BodyOf(flight.Sanitize(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)
+		r.Body = o.bodyOf(end.Answer)
 	}
 	f, waits, err := c.recordReport(ctx, o.key, r, o.number)
 	if end.Late {

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -97,27 +101,56 @@ type madeValue[T any] struct {
 // AnswerOf returns the answer that Do stores for the value that its function returns.
 func AnswerOf(value any) effect.Answer { return answerOf(value) }
 
-// answerOf returns the answer to store for a value. A value that cannot be JSON does not fail the attempt: the effect
-// has happened.
-func answerOf(value any) effect.Answer {
-	id := ""
-	if known, ok := value.(ExternalIDer); ok {
-		id = known.ExternalID()
-	}
+// answerOf returns the answer to store for a value. A value that cannot be JSON, or whose methods panic, does not fail the
+// attempt: the effect has happened.
+func answerOf(value any) (answer effect.Answer) {
+	id := externalIDOf(value)
+	defer func() {
+		if p := recover(); p != nil {
+			answer = incompleteAnswer(id, fmt.Errorf("panic: %v", p))
+		}
+	}()
 	answer, err := effect.JSON(id, value)
 	if err != nil {
-		return effect.Answer{ExternalID: id, ContentType: "text/plain; charset=utf-8", Body: []byte("the result cannot be written as JSON: " + err.Error())}
+		return incompleteAnswer(id, err)
 	}
 	return answer
 }
 
-// valueOf decodes the result's body.
+// externalIDOf returns the external id of a value, or "" if it has none, as a nil pointer often does.
+func externalIDOf(value any) (id string) {
+	defer func() { _ = recover() }()
+	if known, ok := value.(ExternalIDer); ok {
+		id = known.ExternalID()
+	}
+	return id
+}
+
+func incompleteAnswer(id string, why error) effect.Answer {
+	return effect.Answer{ExternalID: id, ContentType: wire.TypeIncomplete, Body: []byte("the result cannot be written as JSON: " + why.Error())}
+}
+
+// inexact matches JSON that may have a number which a float64 changes.
+var inexact = regexp.MustCompile(`[0-9]{16}|[eE]\+?[0-9]{3}`)
+
+// valueOf decodes the result's body. If the body has long numbers, those in fields of type any are json.Number.
 func valueOf[T any](result effect.Result) (T, error) {
 	var value T
-	if result.Truncated {
+	body := result.Answer.Body
+	if result.Truncated || result.Answer.ContentType == wire.TypeIncomplete {
 		return value, &ReceiptTruncated{Result: result}
 	}
-	if err := json.Unmarshal(result.Answer.Body, &value); err != nil {
+	var err error
+	switch decoder := json.NewDecoder(bytes.NewReader(body)); {
+	case !utf8.Valid(body):
+		err = fmt.Errorf("%s is not in UTF-8", cmp.Or(result.Answer.ContentType, "the body"))
+	case inexact.Match(body) && json.Valid(body):
+		decoder.UseNumber()
+		err = decoder.Decode(&value)
+	default:
+		err = json.Unmarshal(body, &value)
+	}
+	if err != nil {
 		return value, &ReceiptUnreadable{Result: result, Err: err}
 	}
 	return value, nil
@@ -131,6 +164,9 @@ type ReceiptTruncated struct {
 }
 
 func (e *ReceiptTruncated) Error() string {
+	if e.Result.Answer.ContentType == wire.TypeIncomplete {
+		return fmt.Sprintf("%s happened; its caller could not write the whole result as JSON: %s", e.Result.Key, e.Result.Answer.Body)
+	}
 	if e.Result.Size == 0 {
 		return fmt.Sprintf("%s happened; a person resolved it without a receipt's body", e.Result.Key)
 	}
@@ -158,12 +194,12 @@ func newCall(doer effect.Doer, ref Ref, input any, opts []CallOption) (effect.Ca
 	if err != nil {
 		return effect.Call{}, err
 	}
-	data, err := json.Marshal(input)
+	data, err := effect.JSON("", input)
 	if err != nil {
 		return effect.Call{}, &flight.InvalidError{Field: "input", Detail: err.Error()}
 	}
 	call := effect.Call{Key: key}
-	if call.Submission, err = submissionOf(data); err != nil {
+	if call.Submission, err = submissionOf(data.Body); err != nil {
 		return effect.Call{}, err
 	}
 	for _, opt := range opts {

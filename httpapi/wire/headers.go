@@ -32,10 +32,12 @@ const (
 
 // Content types.
 const (
-	TypeJSON    = "application/json"
-	TypeProblem = "application/problem+json"
-	TypeEvents  = "text/event-stream"
-	TypeTar     = "application/x-tar"
+	TypeJSON = "application/json"
+	// TypeIncomplete is the type of a receipt that does not hold the whole result of its caller, which JSON could not hold.
+	TypeIncomplete = "text/plain; charset=utf-8; flightd=incomplete"
+	TypeProblem    = "application/problem+json"
+	TypeEvents     = "text/event-stream"
+	TypeTar        = "application/x-tar"
 )
 
 // The names of messages in a stream of events. Events have no name.
