@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"iter"
 	"net/http"
 	"time"
@@ -62,16 +61,19 @@ func newSubmitRequest(action, id string, input any, opts []JobOption) (*wire.Sub
 	for _, opt := range opts {
 		opt.applyToJob(&o)
 	}
-	data, err := json.Marshal(input)
+	data, err := effect.JSON("", input)
 	if err != nil {
 		return nil, &flight.InvalidError{Field: "input", Detail: err.Error()}
+	}
+	if o.invalid != nil {
+		return nil, o.invalid
 	}
 	if o.laneBy != nil {
 		return nil, &flight.InvalidError{Field: "lane", Detail: "LaneBy is an option of Work; a submission names its lane with Lane"}
 	}
-	r := &wire.SubmitRequest{Action: action, ID: id, Lane: o.lane, LaneLimit: int64(o.laneLimit), Priority: int64(o.priority), DelayMS: o.delay.Milliseconds(), Retry: o.retry, Policy: o.policy}
-	if string(data) != "null" {
-		r.Input = data
+	r := &wire.SubmitRequest{Action: action, ID: id, Lane: o.lane, LaneLimit: int64(o.laneLimit), Priority: int64(o.priority), DelayMS: o.delay, Retry: o.retry, Policy: o.policy}
+	if string(data.Body) != "null" {
+		r.Input = data.Body
 	}
 	if !o.runAt.IsZero() {
 		r.RunAt = o.runAt.UTC().Format(time.RFC3339Nano)
@@ -175,7 +177,16 @@ type jobOptions struct {
 	laneLimit int
 	priority  int
 	runAt     time.Time
-	delay     time.Duration
+	delay     int64 // in ms
+	invalid   error
+}
+
+// ms returns a duration in milliseconds. One that would be cut to 0, which often means no limit, is invalid.
+func (o *jobOptions) ms(field string, d time.Duration) int64 {
+	if d > 0 && d < time.Millisecond {
+		o.invalid = &flight.InvalidError{Field: field, Detail: d.String() + " is less than a millisecond"}
+	}
+	return d.Milliseconds()
 }
 
 type jobOption func(*jobOptions)
@@ -186,10 +197,18 @@ func (jo jobOption) applyToJob(o *jobOptions) { jo(o) }
 func RunAt(t time.Time) JobOption { return jobOption(func(o *jobOptions) { o.runAt = t }) }
 
 // Delay sets the earliest time of the first attempt, from the submission.
-func Delay(d time.Duration) JobOption { return jobOption(func(o *jobOptions) { o.delay = d }) }
+func Delay(d time.Duration) JobOption {
+	return jobOption(func(o *jobOptions) { o.delay = o.ms("delay", d) })
+}
 
 // Lane puts the job into a lane of its action: the jobs of a lane run one at a time, in the order of their submission.
-func Lane(name string) JobOption { return jobOption(func(o *jobOptions) { o.lane = name }) }
+func Lane(name string) JobOption {
+	return jobOption(func(o *jobOptions) {
+		if o.lane = name; name == "" {
+			o.invalid = &flight.InvalidError{Field: "lane", Detail: "it is empty; leave the option Lane out for a job without a lane"}
+		}
+	})
+}
 
 // LaneLimit lets at most n jobs of the lane run at once.
 func LaneLimit(n int) JobOption { return jobOption(func(o *jobOptions) { o.laneLimit = n }) }
@@ -211,25 +230,30 @@ func Hold() JobOption {
 // Resend declares the recovery resend: the provider honours the idempotency key for the window (0: always).
 func Resend(window time.Duration) JobOption {
 	return jobOption(func(o *jobOptions) {
-		o.policy.Recovery, o.policy.ProviderWindowMS = flight.RecoveryResend.String(), window.Milliseconds()
+		o.policy.Recovery, o.policy.ProviderWindowMS = flight.RecoveryResend.String(), o.ms("window", window)
 	})
 }
 
 // Timeout bounds an attempt.
 func Timeout(d time.Duration) JobOption {
-	return jobOption(func(o *jobOptions) { o.policy.AttemptTimeoutMS = d.Milliseconds() })
+	return jobOption(func(o *jobOptions) { o.policy.AttemptTimeoutMS = o.ms("timeout", d) })
 }
 
 // JobPolicy declares a whole policy.
 func JobPolicy(policy flight.Policy) JobOption {
-	return jobOption(func(o *jobOptions) { o.policy = wire.PolicyOf(policy) })
+	return jobOption(func(o *jobOptions) {
+		if err := policy.Validate(); err != nil {
+			o.invalid = err
+		}
+		o.policy = wire.PolicyOf(policy)
+	})
 }
 
 // Verify declares the recovery verify: after a crash, look asks the provider, not before settle is over. It returns nil for an
 // effect that did not happen.
 func Verify[O any](look func(ctx context.Context, at Attempt) (*O, error), settle time.Duration) JobOption {
 	return jobOption(func(o *jobOptions) {
-		o.policy.Recovery, o.policy.SettleMS = flight.RecoveryVerify.String(), settle.Milliseconds()
+		o.policy.Recovery, o.policy.SettleMS = flight.RecoveryVerify.String(), o.ms("settle", settle)
 		o.lookUp = func(ctx context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
 			found, err := look(ctx, at)
 			switch {
@@ -251,5 +275,5 @@ type Retry struct {
 }
 
 func (r Retry) applyToJob(o *jobOptions) {
-	o.retry = &wire.Retry{Attempts: int64(r.Attempts), FirstMS: r.First.Milliseconds(), MaxMS: r.Max.Milliseconds(), WithinMS: r.Within.Milliseconds()}
+	o.retry = &wire.Retry{Attempts: int64(r.Attempts), FirstMS: o.ms("retry.first", r.First), MaxMS: o.ms("retry.max", r.Max), WithinMS: o.ms("retry.within", r.Within)}
 }

@@ -100,6 +100,9 @@ func (w *Worker) Handle(action string, lookUp effect.LookUp, h effect.Handler, o
 	if o.lane != "" || o.laneLimit != 0 || o.priority != 0 || o.delay != 0 || !o.runAt.IsZero() {
 		w.invalid = &flight.InvalidError{Field: "worker", Detail: "Lane, LaneLimit, Priority, RunAt and Delay are options of one job; a worker of " + action + " may bring LaneBy"}
 	}
+	if o.invalid != nil {
+		w.invalid = o.invalid
+	}
 	if h == nil {
 		w.invalid = &flight.InvalidError{Field: "handler", Detail: "the action " + action + " has no handler"}
 	}

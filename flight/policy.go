@@ -71,8 +71,8 @@ func (p Policy) Validate() error {
 		{"retention", p.Retention}, {"run_after", p.RunAfter}, {"approval_within", p.ApprovalWithin},
 		{"retry.min_backoff", p.Retry.MinBackoff}, {"retry.max_backoff", p.Retry.MaxBackoff}, {"retry.within", p.Retry.Within},
 	} {
-		if span.d < 0 || span.d > MaxPolicyTime {
-			return &InvalidError{Field: span.field, Detail: fmt.Sprintf("it is %v; allowed is 0 to %v", span.d, MaxPolicyTime)}
+		if span.d < 0 || span.d > MaxPolicyTime || span.d > 0 && span.d < time.Millisecond {
+			return &InvalidError{Field: span.field, Detail: fmt.Sprintf("it is %v; allowed is 0, and 1ms to %v", span.d, MaxPolicyTime)}
 		}
 	}
 	if p.ApprovalWithin > 0 && !p.Approval {
