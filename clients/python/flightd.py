@@ -7,7 +7,7 @@ One file on the standard library alone (Python 3.9 or later); copy it into your 
     with flightd.once("charge", order.id, {"cents": 4200}) as f:
         with f.effect():
             f.result = provider.charge(order, idempotency_key=f.idempotency_key)
-    print(f.result)      # the same for the caller that ran it and for every duplicate
+    print(f.result)      # what the block has set; every duplicate gets it as JSON holds it
 
 If the effect has happened already, ``effect()`` leaves the ``once`` block, and ``f.result`` is the stored result. Put
 code that prepares the effect above ``effect()``, and code that uses its result below the ``once`` block.
@@ -59,6 +59,8 @@ import contextlib
 import contextvars
 import dataclasses
 import datetime
+import decimal
+import enum
 import functools
 import hashlib
 import http.client
@@ -68,6 +70,7 @@ import ipaddress
 import itertools
 import json
 import logging
+import math
 import os
 import random
 import re
@@ -82,11 +85,12 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import uuid
 import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import (
-    Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union, cast, get_type_hints,
+    Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union, cast, get_type_hints,
 )
 
 _fcntl: Any = None
@@ -252,7 +256,7 @@ class Declined(Error):
 
 class ReceiptTruncated(Error):
     """The effect happened, but its result is not stored completely: ``receipt.value`` is the beginning, as bytes or
-    text, or None after a redaction, or if a person resolved the doubt without a body (size 0). ``receipt`` has the size and
+    text, or JSON in which texts take the places of what JSON cannot hold, or None after a redaction, or if a person resolved the doubt without a body (size 0). ``receipt`` has the size and
     the digest of the full result, and the external id."""
 
     code = "receipt_truncated"
@@ -504,7 +508,12 @@ def ok(answer: Any, *, method: str = "", redirects: Union[bool, Sequence[int], N
     if not isinstance(content, bytes):
         raise TypeError(f"the body of a {type(answer).__name__} cannot be read here; pass it to raise_for_status, and return its body")
     raise_for_status(answer, content[:_MAX_TEXT // 2].decode("utf-8", "replace"), method=method, redirects=redirects)
-    return _decode(answer.headers.get("Content-Type") or "", content)
+    kind = answer.headers.get("Content-Type") or ""
+    value = _decode(kind, content)
+    if type(value) in _SENT:
+        value = _SENT[type(value)](value)
+        value._sent = kind, content
+    return value
 
 
 def http_status(e: Optional[BaseException]) -> int:
@@ -944,33 +953,136 @@ class _Session:
                 nonce.flight._abandon(nonce, _CLOSE_TIMEOUT)
 
 
-def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
-    """Returns content type and body of a receipt. A value that JSON cannot hold does not fail the effect: it happened."""
+_MAX_DEPTH = 500  # of a value as JSON
+_INCOMPLETE = "text/plain; charset=utf-8; flightd=incomplete"  # the type of a receipt that does not hold the whole result
+
+# The values that ok() returns keep the provider's bytes, which are the receipt as long as the value is not changed.
+_SENT: Dict[Any, Any] = {t: type("Sent" + t.__name__, (t,), {"_sent": None, "__reduce__": lambda self, t=t: (t, (t(self),))})
+                         for t in (dict, list, str, bytes)}
+
+
+def _json_form(value: Any, problems: List[str], where: str = "", outer: Tuple[int, ...] = ()) -> Any:
+    """Returns the form of a value that JSON can hold. A time is RFC 3339, a UUID or a Decimal is text, and a dataclass is an
+    object. The text about a part that JSON cannot hold, with its JSON pointer, takes the place of the part, and is added to
+    problems."""
+    value = value.value if isinstance(value, enum.Enum) else value
+    why = f"JSON cannot hold a {type(value).__name__}"
+    items: Optional[Iterable[Tuple[Any, Any]]] = None
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        with contextlib.suppress(UnicodeEncodeError):
+            return value.encode().decode()
+        why = "the text has half of a surrogate pair"
+    elif isinstance(value, (float, decimal.Decimal)):
+        if math.isfinite(value):
+            return value if isinstance(value, float) else str(value)
+        why = f"JSON cannot hold {value}"
+    elif isinstance(value, datetime.datetime) and value.utcoffset() is None:
+        why = "the datetime has no time zone"
+    elif isinstance(value, (datetime.date, uuid.UUID)):
+        return value.isoformat() if isinstance(value, datetime.date) else str(value)
+    elif id(value) in outer or len(outer) > _MAX_DEPTH:
+        why = "it contains itself, or is nested too deep"
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
+    elif isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, (list, tuple, collections.deque)):
+        return [_json_form(v, problems, f"{where}/{i}", (*outer, id(value))) for i, v in enumerate(value)]
+    form: Dict[str, Any] = {}
+    for name, part in items or ():
+        name = name.value if isinstance(name, enum.Enum) else name
+        if isinstance(name, bool) or not isinstance(name, (str, int)) or str(name) in form:
+            items, why = None, f"the name {name!r} is neither a text nor a whole number, or it repeats"
+            break
+        form[_json_form(str(name), problems, where)] = _json_form(part, problems, f"{where}/{name}", (*outer, id(value)))
+    if items is not None:
+        return form
+    problems.append(f"{where}: {why}" if where else why)
+    return problems[-1]
+
+
+def _input(value: Any, what: str = "input") -> Any:
+    """Returns an input as it is sent, or raises a ValueError that has the place of a part that JSON cannot hold."""
+    problems: List[str] = []
+    form = _json_form(value, problems)
+    if problems:
+        raise ValueError(f"{what}: {problems[0]}")
+    return form
+
+
+def _name(what: str, value: Any) -> str:
+    """Returns a namespace, an action, an id or a lane as the text that its server sees."""
+    value = value.value if isinstance(value, enum.Enum) else value
+    if isinstance(value, uuid.UUID):
+        value = str(value)
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{what}: {value!r} is not a text of at least one character")
+    return str(_input(value, what))
+
+
+def _whole(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what}: {value!r} is not a whole number")
+    return value
+
+
+def _ms(what: str, duration: Union[float, int, str]) -> int:
+    """Returns a duration in whole milliseconds. One that would be cut to 0, which often means no limit, is rejected."""
+    seconds = _seconds(duration)
+    ms = round(1000 * seconds) if math.isfinite(seconds) else -1
+    if ms < 0 or ms == 0 < seconds:
+        raise ValueError(f"{what}: {duration!r} is not a duration of 0 or at least a millisecond")
+    return ms
+
+
+def _encode(value: Any, content_type: str) -> Tuple[str, bytes, str]:
+    """Returns content type and body of a receipt, and why the body does not hold the whole value, or "". A value that JSON
+    cannot hold does not fail the effect: it happened."""
+    sent, problems = getattr(value, "_sent", None), cast(List[str], [])
     if value is None:
-        return content_type, b""
+        return content_type, b"", ""
+    if sent and _decode(*sent) == value:
+        return content_type or sent[0], sent[1], ""
     if isinstance(value, (bytes, bytearray)):
-        return _to_text(content_type or "application/octet-stream"), bytes(value)
+        return _to_text(content_type or "application/octet-stream"), bytes(value), ""
     try:
-        return "application/json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        body = json.dumps(_json_form(value, problems), ensure_ascii=False, allow_nan=False).encode()
     except Exception as e:
-        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {_to_text(e)}".encode("utf-8", "replace")
+        problems.append(f"it cannot be written as JSON: {_to_text(e)}")
+        body = problems[-1].encode("utf-8", "replace")
+    return _INCOMPLETE if problems else "application/json", body, problems[0] if problems else ""
 
 
 def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
-    kind = content_type.split(";")[0].strip().lower()
+    """Returns the value of a body: bytes if its type is neither JSON nor text, and if it is not what its type promises."""
+    kind, charset = content_type.split(";")[0].strip().lower(), re.search(r';\s*charset\s*=\s*"?([^\s;"]+)', content_type, re.I)
     if not body:
         return None
-    if not truncated and (kind == "application/json" or kind.startswith("application/") and kind.endswith("+json")):
-        with contextlib.suppress(ValueError):
-            return json.loads(body)
-    return body.decode("utf-8", "replace") if kind.startswith("text/") else body
+    with contextlib.suppress(ValueError, LookupError, RecursionError):
+        if not truncated and (kind == "application/json" or kind.startswith("application/") and kind.endswith("+json")):
+            text = body.decode(charset[1]).lstrip("\ufeff") if charset else body
+            return json.loads(text, parse_float=_number, parse_constant=_reject)
+        if kind.startswith("text/"):
+            return body.decode(charset[1] if charset else "utf-8", "replace" if truncated else "strict")
+    return body
+
+
+def _number(digits: str) -> Union[float, decimal.Decimal]:
+    number = float(digits)
+    return number if math.isfinite(number) else decimal.Decimal(digits)
+
+
+def _reject(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _body_fields(external_id: Any, content_type: str, body: bytes) -> Dict[str, Any]:
     """Returns the fields of a report for a body. Base64 keeps the bytes exact; a long body is truncated."""
     fields: Dict[str, Any] = {}
     if external_id not in (None, ""):
-        fields["external_id"] = _truncate(_to_text(external_id))
+        fields["external_id"] = _truncate(_to_text(external_id.value if isinstance(external_id, enum.Enum) else external_id))
     if content_type:
         sendable = len(content_type) < 256 and all(" " <= c <= "~" for c in content_type)
         fields["content_type"] = content_type if sendable else "application/octet-stream"
@@ -1038,6 +1150,7 @@ class Flight:
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
+        self._succeeded = False  # the block has succeeded, and keeps its own result
         self.cancel_requested = False  #: a cancellation was requested; stop the effect yourself if it has started
 
     # Used inside the block.
@@ -1348,7 +1461,7 @@ class Flight:
     def _verification_of(self, answer: Dict[str, Any], found: Union[Happened, NotHappened, None]) -> Dict[str, Any]:
         verification = {"verification": answer["verification"], "result": "unknown"}
         if isinstance(found, Happened):
-            verification.update(_body_fields(found.external_id, *_encode(found.result, "")), result="happened")
+            verification.update(_body_fields(found.external_id, *self._encoded(found.result, found.external_id)), result="happened")
         elif isinstance(found, NotHappened):
             verification["result"] = "not_happened"
         return verification
@@ -1441,14 +1554,24 @@ class Flight:
             report["retry_after_ms"] = int(1000 * min(retry_after, 86_400.0))
         if outcome in ("succeeded", "refused"):
             answered = outcome == "refused" and _status_of(self.result) is not None  # the text of the error has its body
-            content_type, body = _encode(None if answered else self.result, self.content_type)
+            content_type, body = self._encoded(None if answered else self.result, self.external_id)
             if outcome == "refused" and not body:
                 content_type, body = "text/plain; charset=utf-8", text.partition(": ")[2].encode("utf-8", "replace")
             report.update(_body_fields(self.external_id, content_type, body))
-            if content_type and body:
-                self.result = _decode(content_type, body)  # as every duplicate will get it
-        self._nonce.report = report
+        self._nonce.report, self._succeeded = report, outcome == "succeeded"
         return self._client._record_report(self._nonce, self.result)
+
+    def _encoded(self, value: Any, external_id: Any) -> Tuple[str, bytes]:
+        """Returns content type and body of a receipt, and logs what the receipt does not keep: duplicates cannot get it."""
+        content_type, body, why = _encode(value, self.content_type)
+        if not why and len(body) > _MAX_RECEIPT:
+            why = f"it has {len(body)} bytes, and {_MAX_RECEIPT} are stored"
+        if why:
+            _log.warning("flightd: the receipt of %s does not hold the whole result, so duplicates get ReceiptTruncated: %s; "
+                         "store the result elsewhere, and return its id", self.key, why)
+        if len(_to_text(external_id).encode("utf-8", "replace")) > _MAX_TEXT:
+            _log.warning("flightd: the external id of %s is cut after %d bytes; put it into the result", self.key, _MAX_TEXT)
+        return content_type, body
 
     def _finish(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
         if flight["state"] in _DECIDED_STATES:
@@ -1512,16 +1635,20 @@ class Flight:
         if not flight.get("receipt"):
             raise Failed(f"{self.key} is {state}: {cause}", problem=problem)
         self.receipt = _receipt(flight["receipt"])
+        own = self._succeeded and self.source == "executed" and self.receipt.attempt == self.attempt
         self.external_id = self.receipt.external_id
         self.attempt = self.receipt.attempt
         if self.receipt.outcome == "refused":
             declined = Declined(f"{self.key} was refused by the provider: {self.receipt.value}", problem=problem)
             declined.receipt = self.receipt
             raise declined
+        if own:
+            return  # the executing caller has the complete result
         if not self.receipt.truncated:
             self.result = self.receipt.value
-        elif self.source != "executed":  # the executing caller has the complete result
-            why = f"of {self.receipt.size} bytes is not stored completely" if self.receipt.size else "is not known: a person resolved it"
+        else:
+            why = ("could not be written as JSON by the caller that acted" if self.receipt.content_type == _INCOMPLETE else
+                   f"of {self.receipt.size} bytes is not stored completely" if self.receipt.size else "is not known: a person resolved it")
             truncated = ReceiptTruncated(f"{self.key} succeeded, but its result {why}", problem=problem)
             truncated.receipt = self.receipt
             raise truncated
@@ -1532,7 +1659,8 @@ _DECIDED_STATES = (*_ENDED_STATES, "in_doubt", "awaiting_approval")
 
 
 def _receipt(r: Dict[str, Any]) -> Receipt:
-    kind, truncated = r.get("content_type", ""), bool(r.get("truncated"))
+    kind = r.get("content_type", "")
+    truncated = bool(r.get("truncated")) or kind == _INCOMPLETE
     value = r["body"] if "body" in r else _decode(kind, base64.b64decode(r.get("body_base64", "")), truncated)
     return Receipt(outcome=r["outcome"], external_id=r.get("external_id", ""), content_type=kind,
                    digest=r.get("digest", ""), size=r.get("size", 0), truncated=truncated,
@@ -1571,7 +1699,7 @@ class Client:
                  client_cert: Optional[Tuple[str, str]] = None, allow_plain_http: bool = False,
                  deployment: str = "") -> None:
         self._token = _token_source(token, token_file)
-        self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or _token_namespace(self._token()) or "default"
+        self.namespace = _name("namespace", namespace or os.environ.get("FLIGHTD_NAMESPACE") or _token_namespace(self._token()) or "default")
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ValueError(f"invalid namespace {self.namespace!r}: use letters, digits, '.', '_' and '-'")
         addresses = _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)
@@ -1624,7 +1752,8 @@ class Client:
         """Returns the flight of a key. Use it in a ``with`` statement, which sends the first request.
 
         name, id        the business intent: the kind of effect and a business identifier, such as an order id
-        input           any JSON. The same key with another input is a Conflict, unless key_decides is set: then the first
+        input           any JSON; a date, a datetime with a zone, a UUID, a Decimal, an Enum and a dataclass are written as JSON,
+                        and anything else is a ValueError. The same key with another input is a Conflict, unless key_decides is set: then the first
                         input is used
         recovery        the policy after an unknown outcome: hold, resend or verify. The first caller's policy is used
         look_up         for verify: asks the provider, and returns Happened, NotHappened, or None if it cannot tell. It
@@ -1638,9 +1767,10 @@ class Client:
         At its start, the with statement raises InDoubt, Conflict, Busy, Declined, Failed, Unapproved, Expired or
         Unavailable if the effect must not run; at its end it may raise Unrecorded, Unsettled or Fenced.
         """
+        name, id = _name("action", name), _name("id", id)
         request: Dict[str, Any] = {"action": name, "id": id, "recovery": recovery}
         if input is not None:
-            request["input"] = json.loads(json.dumps(input, allow_nan=False))  # rejects now a value that JSON cannot hold
+            request["input"] = _input(input)
         if key_decides:
             request["fingerprint"] = "none"
         if recovery == "verify" and look_up is None:
@@ -1650,7 +1780,7 @@ class Client:
         for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
                                     ("provider_window_ms", provider_window)):
             if seconds is not None:
-                request[field_name] = int(seconds * 1000)
+                request[field_name] = _ms(field_name[:-3], seconds)
         if retention:
             request["retention"] = retention
         if look_up is not None and recovery != "verify":
@@ -1675,8 +1805,9 @@ class Client:
     def get(self, name: str, id: str) -> Optional[Dict[str, Any]]:
         """Returns the flight of a key as the server stores it, with ``state`` and, if it has ended, ``receipt``; None if the
         key was never used."""
+        key = f"{self.namespace}/{_name('action', name)}/{_name('id', id)}"
         try:
-            return self._ask("GET", "/v1/flights/" + _flight_id_for_key(f"{self.namespace}/{name}/{id}"), must_contain="state")[0]
+            return self._ask("GET", "/v1/flights/" + _flight_id_for_key(key), must_contain="state")[0]
         except Error as e:
             if e.code != "not_found":
                 raise
@@ -1696,6 +1827,7 @@ class Client:
 
         It raises Conflict for another input, and Unavailable."""
         request = self._job_request(name, id, input, options)
+        name, id = request["action"], request["id"]
         flight_id = _flight_id_for_key(f"{self.namespace}/{name}/{id}")
         answer, _ = self._ask("POST", "/v1/flights:submit", request, must_contain="status", flight_id=flight_id)
         if answer.get("warning"):
@@ -1707,19 +1839,20 @@ class Client:
         (conflict: another input). All again, from the first, is harmless. options are those of ``submit``."""
         counts: Dict[str, int] = collections.defaultdict(int, queued=0, duplicate=0, conflict=0)
         lines: List[bytes] = []
-        for id, input in itertools.chain(jobs, [("", None)]):
-            if lines and (not id or len(lines) == _MAX_BATCH_LINES or sum(map(len, lines)) > _MAX_BATCH_BYTES):
+        for job in itertools.chain(jobs, [None]):
+            if lines and (job is None or len(lines) == _MAX_BATCH_LINES or sum(map(len, lines)) > _MAX_BATCH_BYTES):
                 data, _ = self._ask_raw("POST", "/v1/flights:submit", b"\n".join(lines), 60.0, None, 0, False, f"lines:{len(lines)}",
                                         extra={"Content-Type": "application/x-ndjson"})
                 for line in data.splitlines():
                     status = json.loads(line)["status"]
                     counts["conflict" if status == Conflict.code else status] += 1
                 lines = []
-            if id:
-                lines.append(json.dumps(self._job_request(name, id, input, options)).encode())
+            if job is not None:
+                lines.append(json.dumps(self._job_request(name, *job, options)).encode())
         return dict(counts)
 
     def _job_request(self, name: str, id: str, input: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+        name, id = _name("action", name), _name("id", id)
         if not set(options) & set(_POLICY_FIELDS) and name in self._handlers:
             handler = self._handlers[name]
             self._declare(handler)
@@ -1727,12 +1860,16 @@ class Client:
                 options = {**handler.policy, **options}
         request: Dict[str, Any] = {"action": name, "id": id, **_policy_of(options)}
         if input is not None:
-            request["input"] = json.loads(json.dumps(_as_json(input), allow_nan=False))
+            request["input"] = _input(input)
         if options.get("run_at") is not None:
+            if options["run_at"].utcoffset() is None:
+                raise ValueError(f"run_at: {options['run_at']} has no time zone")
             request["run_at"] = options["run_at"].astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if options.get("delay") is not None:
-            request["delay_ms"] = int(1000 * _seconds(options["delay"]))
-        request.update({k: options[k] for k in ("lane", "lane_limit", "priority") if options.get(k)})
+            request["delay_ms"] = _ms("delay", options["delay"])
+        if options.get("lane") is not None:
+            request["lane"] = _name("lane", options["lane"])
+        request.update({k: _whole(k, options[k]) for k in ("lane_limit", "priority") if options.get(k) is not None})
         unknown = set(options) - set(_POLICY_FIELDS) - {"retry", "run_at", "delay", "lane", "lane_limit", "priority"}
         if unknown:
             raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
@@ -1741,6 +1878,7 @@ class Client:
     def wait(self, name: str, id: str, timeout: Optional[float] = None) -> Any:
         """Waits until a job has ended, and returns its result. Anybody may wait, and later. It raises Declined, Failed,
         InDoubt for a job that needs a person, and when the time-out is over Busy, or Unapproved for a job that awaits an approval."""
+        name, id = _name("action", name), _name("id", id)
         key = f"{self.namespace}/{name}/{id}"
         flight, path = Flight(self, {"action": name, "id": id}, None, None, key), "/v1/flights/" + _flight_id_for_key(key)
         until, seen, state = float("inf") if timeout is None else time.monotonic() + timeout, "", ""
@@ -1749,7 +1887,7 @@ class Client:
             seconds = max(0, min(int(until - asked) if timeout is not None else 30, 30))
             data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, None, 0, False, "state",
                                     extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
-            answer = json.loads(data)
+            answer = json.loads(data, parse_float=_number)
             if answer and answer["state"] in _DECIDED_STATES and answer["state"] != "awaiting_approval":
                 flight._set_result(answer)
                 return flight.result
@@ -1782,7 +1920,7 @@ class Client:
         retry      how often an attempt is made, the first included, while nothing happened
         retention  how long the receipt is stored: "30d", "12h"
         """
-        _policy_of(policy)
+        name, _ = _name("action", name), _policy_of(policy)
         if set(policy) - set(_POLICY_FIELDS) - {"retry"}:
             raise TypeError(f"unknown option {sorted(set(policy) - set(_POLICY_FIELDS) - {'retry'})[0]!r}")
 
@@ -1926,7 +2064,7 @@ class Client:
         """
         data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce,
                                       report)
-        return json.loads(data), sent_at
+        return json.loads(data, parse_float=_number), sent_at
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
                  retry_timeout: Optional[float], tries: int, once: bool, must_contain: str = "", flight_id: str = "",
@@ -2897,14 +3035,14 @@ class Handler:
                 if inspect.iscoroutine(f.result):
                     import asyncio
                     f.result = asyncio.run(f.result)
-                f.result = _as_json(f.result)
 
     def _read(self, input: Any) -> Any:
         if self._type is None:
             return input
         if not isinstance(input, dict):
             raise TypeError("it is not an object")
-        value, hints = self._type(**input), _type_hints(self._type)
+        hints = _type_hints(self._type)
+        value = self._type(**{name: _read_text(hints.get(name), part) for name, part in input.items()})
         for name, kind in hints.items():
             own = getattr(value, name, None)
             if kind in (str, int, float, bool, list, dict) and not isinstance(own, (int, float) if kind is float else kind):
@@ -2912,15 +3050,20 @@ class Handler:
         return value
 
 
+def _read_text(kind: Any, part: Any) -> Any:
+    """Returns the field of a dataclass that _json_form has written as text, or as the value of an enum."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(part)
+    if kind in (datetime.datetime, datetime.date) and isinstance(part, str):
+        return kind.fromisoformat(re.sub("Z$", "+00:00", part))
+    return kind(part) if kind in (uuid.UUID, decimal.Decimal) and isinstance(part, str) else part
+
+
 def _type_hints(of: Any) -> Dict[str, Any]:
     try:
         return get_type_hints(of)
     except (NameError, TypeError):  # an annotation that is not defined at run time
         return {}
-
-
-def _as_json(value: Any) -> Any:
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
 _POLICY_FIELDS = {"recovery": "recovery", "window": "provider_window_ms", "settle": "settle_ms", "timeout": "attempt_timeout_ms",
@@ -2932,9 +3075,9 @@ def _policy_of(options: Dict[str, Any]) -> Dict[str, Any]:
     request: Dict[str, Any] = {}
     for option, name in _POLICY_FIELDS.items():
         if options.get(option) is not None:
-            request[name] = int(1000 * _seconds(options[option])) if name.endswith("_ms") else options[option]
+            request[name] = _ms(option, options[option]) if name.endswith("_ms") else options[option]
     if options.get("retry") is not None:
-        request["retry"] = {"attempts": options["retry"]}
+        request["retry"] = {"attempts": _whole("retry", options["retry"])}
     return request
 
 
