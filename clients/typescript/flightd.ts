@@ -8,7 +8,7 @@
  *
  *     const charge = await once("charge", order.id, { cents: 4200 }, (f) =>
  *       f.effect(() => provider.charge(order, { idempotencyKey: f.idempotencyKey })));
- *     console.log(charge.value);      // the same for the caller that ran it and for every duplicate
+ *     console.log(charge.value);      // what the callback has returned; every duplicate gets it as JSON holds it
  *
  * The callback runs only if the effect must happen now. The place where an error is thrown decides the outcome of the
  * attempt:
@@ -192,8 +192,8 @@ export class Declined extends FlightdError {
 }
 
 /**
- * The effect happened, but its result is not stored completely: `receipt.value` is the beginning, as bytes or text, or
- * undefined after a redaction, or if a person resolved the doubt without a body (size 0). `receipt` has the size and the
+ * The effect happened, but its result is not stored completely: `receipt.value` is the beginning, as bytes or text, or JSON in
+ * which texts take the places of what JSON cannot hold, or undefined after a redaction, or if a person resolved the doubt without a body (size 0). `receipt` has the size and the
  * digest of the full result, and the external id.
  */
 export class ReceiptTruncated extends FlightdError {
@@ -429,6 +429,11 @@ function isProviderAnswer(value: unknown): value is ProviderAnswer {
     "ok" in value && typeof value.ok === "boolean" && "headers" in value;
 }
 
+function isAxiosAnswer(value: unknown): boolean {
+  return typeof value === "object" && value !== null && ["status", "headers", "config", "data"].every((name) => name in value) &&
+    typeof (value as Json)["status"] === "number";
+}
+
 /**
  * Throws the error for the HTTP answer of a provider, or for its status: Refused, NotDone, or a plain error for an unknown
  * outcome. The answer of fetch tells whether it was redirected, and not the method of its request.
@@ -454,14 +459,21 @@ export function throwForStatus(answer: number | ProviderAnswer, text = "", excha
 
 /**
  * Returns the body of a provider's answer of 2xx, for the receipt: decoded JSON, text as a string, anything else as Uint8Array.
+ * A whole number that a double cannot hold is a BigInt, and the receipt keeps the bytes of the answer.
  * For every other answer it throws the error of throwForStatus, with the body as its text. Call it inside effect() with the
  * answer of fetch to the request that acts.
  */
 export async function ok<T = unknown>(answer: Response, exchange: Exchange = {}): Promise<T> {
   const body = Buffer.from(await answer.arrayBuffer());
   throwForStatus(answer, body.subarray(0, MAX_TEXT / 2).toString(), exchange);
-  return decode(answer.headers.get("content-type") ?? "", body) as T;
+  const contentType = answer.headers.get("content-type") ?? "";
+  const value = decode(contentType, body);
+  if (typeof value === "object" && value !== null) sentBodies.set(value, { contentType, body, form: jsonOf(value).text });
+  return value as T;
 }
+
+/** The bytes of the values that ok() has returned: they are the receipt as long as the value is not changed. */
+const sentBodies = new WeakMap<object, { contentType: string; body: Buffer; form: string }>();
 
 /**
  * Returns the status with which a webhook handler answers after a call that threw this error, or undefined: 200 if another
@@ -884,37 +896,119 @@ class Session {
   }
 }
 
-/** Returns content type and body of a receipt. A value that JSON cannot hold does not fail the effect: it happened. */
-function encode(value: unknown): { contentType: string; body: Buffer } {
-  if (value === undefined) return { contentType: "", body: Buffer.alloc(0) };
-  if (value instanceof Uint8Array) return { contentType: "application/octet-stream", body: Buffer.from(value) };
-  try {
-    const text = JSON.stringify(value);
-    if (text !== undefined) return { contentType: "application/json", body: Buffer.from(text) };
-    return plainText(`the result cannot be written as JSON: it is a ${typeof value}`);
-  } catch (e) {
-    return plainText(`the result cannot be written as JSON: ${textOf(e)}`);
+/** The type of a receipt that does not hold the whole result. */
+const INCOMPLETE = "text/plain; charset=utf-8; flightd=incomplete";
+
+/**
+ * Returns content type and body of a receipt, and why the body does not hold the whole value, or "". A value that JSON cannot hold
+ * does not fail the effect: it happened.
+ */
+function encode(value: unknown): { contentType: string; body: Buffer; why: string } {
+  if (value === undefined) return { contentType: "", body: Buffer.alloc(0), why: "" };
+  const { text, problems } = jsonOf(value);
+  const sent = typeof value === "object" && value !== null ? sentBodies.get(value) : undefined;
+  if (value instanceof Uint8Array) {
+    return { contentType: (sent?.body.equals(value) && sent.contentType) || "application/octet-stream", body: Buffer.from(value), why: "" };
   }
+  if (sent?.form === text) return { ...sent, why: "" };
+  const [why = ""] = problems;
+  return { contentType: why ? INCOMPLETE : "application/json", body: Buffer.from(text), why };
 }
 
 function plainText(text: string): { contentType: string; body: Buffer } {
   return { contentType: "text/plain; charset=utf-8", body: Buffer.from(text) };
 }
 
+const MAX_DEPTH = 500; // of a value as JSON
+const HALF = /\p{Surrogate}/u; // of a surrogate pair, without the other
+const EXACT = randomBytes(9).toString("hex"); // the name that marks a number which JSON.parse would change
+
+/**
+ * Returns a value as JSON. It differs from JSON.stringify where that changes a value: a BigInt is a number, a Map an object and a Set
+ * an array. The text about a part that JSON cannot hold, with its JSON pointer, takes the place of the part, and is one of problems.
+ */
+function jsonOf(root: unknown): { text: string; problems: string[] } {
+  const problems: string[] = [];
+  const outer: unknown[] = [];
+  const write = (given: any, where: string, name: string): string => {
+    let why = "";
+    try {
+      const value = typeof given?.toJSON === "function" && !Number.isNaN(given.valueOf()) ? given.toJSON(name) : given;
+      if (value === null || typeof value === "boolean" || (typeof value === "string" && !HALF.test(value)) || Number.isFinite(value)) return JSON.stringify(value);
+      if (typeof value === "bigint") return String(value);
+      why = typeof value === "string" ? "the text has half of a surrogate pair" : `JSON cannot hold ${kindOf(value)}`;
+      if (typeof value === "object" && (outer.includes(value) || outer.length > MAX_DEPTH)) why = "it contains itself, or is nested too deep";
+      else if (typeof value === "object" && isPlain(value)) {
+        outer.push(value);
+        try {
+          if (Array.isArray(value) || value instanceof Set) return `[${Array.from(value, (v, i) => write(v, `${where}/${i}`, String(i))).join()}]`;
+          const parts = value instanceof Map ? [...value] : Object.entries(value).filter(([, v]) => v !== undefined);
+          const odd = parts.find(([k]) => typeof k !== "string");
+          if (!odd) return `{${parts.map(([k, v]) => `${write(k, where, "")}:${write(v, `${where}/${k}`, k)}`).join()}}`;
+          why = "a key of the Map is not a string";
+        } finally {
+          outer.pop();
+        }
+      }
+    } catch (e) {
+      why = `it cannot be written as JSON: ${textOf(e)}`;
+    }
+    problems.push(where ? `${where}: ${why}` : why);
+    return JSON.stringify(problems.at(-1));
+  };
+  return { text: write(root, "", ""), problems };
+}
+
+/** Reports whether the fields of an object are all that it has: an Error or a Uint8Array, for example, has more. */
+function isPlain(value: object): boolean {
+  const proto = Object.getPrototypeOf(value);
+  return proto === null || proto === Object.prototype || Array.isArray(value) || value instanceof Map || value instanceof Set ||
+    (Object.keys(value).length > 0 && !ArrayBuffer.isView(value) && !(value instanceof Error) && !(value instanceof String));
+}
+
+function kindOf(value: unknown): string {
+  return typeof value === "object" ? `a ${value?.constructor?.name}` : typeof value === "number" ? String(value) : typeof value;
+}
+
+/** Returns a value as JSON, or throws a TypeError that has the place of a part that JSON cannot hold. */
+function jsonText(value: unknown, what: string): string {
+  const { text, problems } = jsonOf(value);
+  if (problems.length > 0) throw new TypeError(`${what}${problems[0]?.startsWith("/") ? "" : ": "}${problems[0]}`);
+  return text;
+}
+
+/** Reads JSON. A whole number that a double cannot hold becomes a BigInt, and any other such number its text. */
+function parseJson(text: string): any {
+  if (!/\d{16}|[eE]\+?\d{3}/.test(text)) return JSON.parse(text);
+  const exact: unknown[] = [];
+  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (token) => {
+    const whole = /^-?\d+$/.test(token);
+    if (token.startsWith('"') || (whole ? Number.isSafeInteger(Number(token)) : Number.isFinite(Number(token)))) return token;
+    exact.push(whole ? BigInt(token) : token);
+    return `{"${EXACT}":${exact.length - 1}}`;
+  });
+  return JSON.parse(marked, (_, v) => typeof v?.[EXACT] === "number" ? exact[v[EXACT]] : v);
+}
+
+/** Returns the value of a body: Uint8Array if its type is neither JSON nor text, and if it is not what its type promises. */
 function decode(contentType: string, body: Buffer, truncated = false): unknown {
   const kind = (contentType.split(";")[0] ?? "").trim().toLowerCase();
+  const [, charset = "utf-8"] = /;\s*charset\s*=\s*"?([^\s;"]+)/i.exec(contentType) ?? [];
   if (body.length === 0) return undefined;
-  if (!truncated && (kind === "application/json" || /^application\/.*\+json$/.test(kind))) {
-    try { return JSON.parse(body.toString()); } catch { /* returned as bytes */ }
-  }
-  return kind.startsWith("text/") ? body.toString() : new Uint8Array(body);
+  try {
+    if (!truncated && (kind === "application/json" || /^application\/.*\+json$/.test(kind))) {
+      return parseJson(new TextDecoder(charset, { fatal: true }).decode(body));
+    }
+    if (kind.startsWith("text/")) return new TextDecoder(charset, { fatal: !truncated, ignoreBOM: true }).decode(body);
+  } catch { /* returned as bytes */ }
+  return new Uint8Array(body);
 }
 
 /** Returns the fields of a report for a body. Base64 keeps the bytes exact; a long body is truncated. */
 function bodyFields(externalId: unknown, contentType: string, body: Buffer): Json {
   const fields: Json = {};
   if (externalId !== "" && externalId != null) fields["external_id"] = truncate(textOf(externalId));
-  if (contentType) fields["content_type"] = contentType;
+  if (contentType) fields["content_type"] = /^[ -~]{1,255}$/.test(contentType) ? contentType : "application/octet-stream";
   if (body.length > 0) fields["body_base64"] = body.subarray(0, MAX_RECEIPT).toString("base64");
   if (body.length > MAX_RECEIPT) {
     Object.assign(fields, { truncated: true, size: body.length, digest: digestOf(body) });
@@ -1073,7 +1167,7 @@ export class Flight<I = unknown> {
   /** Returns what fetch needs for the provider's request: JSON, by POST, with `headers` and `signal`. */
   request(init: Omit<RequestInit, "body"> & { body?: unknown } = {}): RequestInit {
     const { body, ...others } = init;
-    return { method: "POST", signal: this.signal, ...others, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    return { method: "POST", signal: this.signal, ...others, ...(body === undefined ? {} : { body: jsonText(body, "body") }),
       headers: { "Content-Type": "application/json", ...this.headers, ...Object.fromEntries(new Headers(init.headers)) } };
   }
 
@@ -1142,7 +1236,7 @@ const DECIDED_STATES = [...ENDED_STATES, "in_doubt", "awaiting_approval"];
 
 function receiptOf(r: Json): Receipt {
   const kind: string = r["content_type"] ?? "";
-  const truncated = Boolean(r["truncated"]);
+  const truncated = Boolean(r["truncated"]) || kind === INCOMPLETE;
   const value = "body" in r ? r["body"] : decode(kind, Buffer.from(r["body_base64"] ?? "", "base64"), truncated);
   return {
     outcome: r["outcome"], externalId: r["external_id"] ?? "", contentType: kind, digest: r["digest"] ?? "",
@@ -1390,7 +1484,7 @@ class Call<T, I> {
   private verificationOf(answer: Answer, found: Found): Json {
     const verification: Json = { verification: answer.json["verification"], result: "unknown" };
     if (found?.happened === true) {
-      const { contentType, body } = encode(found.value);
+      const { contentType, body } = this.encoded(found.value, found.externalId);
       Object.assign(verification, bodyFields(found.externalId ?? "", contentType, body), { result: "happened" });
     } else if (found?.happened === false) {
       verification["result"] = "not_happened";
@@ -1407,7 +1501,9 @@ class Call<T, I> {
       value = await act(f);
       if (value instanceof Response && value.ok && !f.callbackEnded) value = await ok<T>(value);
       f.endCallback();
-      const status = isProviderAnswer(value) && !value.ok ? value.status : undefined;
+      const axios: any = isAxiosAnswer(value) ? value : undefined;
+      const status = isProviderAnswer(value) && !value.ok ? value.status : axios && !(axios.status >= 200 && axios.status < 300) ? axios.status : undefined;
+      if (axios && status === undefined) value = axios.data as T;
       if (!f.effectStarted || f.runningEffects > 0 || f.rejectedEffect || status !== undefined) {
         error = f.rejectedEffect ?? new Error(status !== undefined && f.runningEffects === 0
           ? `the result is an HTTP answer of status ${status}; pass it to ok() or throwForStatus() in f.effect()` : f.effectStarted
@@ -1427,7 +1523,7 @@ class Call<T, I> {
       if (e instanceof Fenced) return this.afterFence(f, e, error);
       throw e;
     }
-    if (DECIDED_STATES.includes(flight["state"])) return this.resultOf({ ...flight, source: "executed" }, error, value);
+    if (DECIDED_STATES.includes(flight["state"])) return this.resultOf({ ...flight, source: "executed" }, error, outcome === "succeeded" ? { value: value as T, attempt: f.attempt } : undefined);
     if (outcome === "unknown" && flight["verifying"] && this.options.lookUp) return undefined;
     if (outcome === "not_done") throw error;
     throw new Unsettled(`${f.key}: ${outcome}: ${textOf(error)}; call again to open the next attempt`, f.key, outcome, error);
@@ -1438,10 +1534,24 @@ class Call<T, I> {
     if (error !== undefined) report["error"] = truncate(textOf(error));
     if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = Math.ceil(Math.min(error.retryAfterMs, 86_400_000));
     if (outcome === "succeeded" || outcome === "refused") {
-      const { contentType, body } = outcome === "succeeded" ? encode(value) : plainText((error as Error).message);
+      const { contentType, body } = outcome === "succeeded" ? this.encoded(value, f.externalId) : plainText((error as Error).message);
       Object.assign(report, bodyFields(f.externalId, contentType, body));
     }
     return report;
+  }
+
+  /** Returns content type and body of a receipt, and logs what the receipt does not keep: duplicates cannot get it. */
+  private encoded(value: unknown, externalId: unknown): { contentType: string; body: Buffer } {
+    const { why, ...encoded } = encode(value);
+    const lost = why || (encoded.body.length > MAX_RECEIPT ? `it has ${encoded.body.length} bytes, and ${MAX_RECEIPT} are stored` : "");
+    if (lost) {
+      this.client.log(`the receipt of ${this.key} does not hold the whole result, so duplicates get ReceiptTruncated: ${lost}; ` +
+        "store the result elsewhere, and return its id");
+    }
+    if (Buffer.byteLength(textOf(externalId ?? "")) > MAX_TEXT) {
+      this.client.log(`the external id of ${this.key} is cut after ${MAX_TEXT} bytes; put it into the result`);
+    }
+    return encoded;
   }
 
   /** Returns the decision of another attempt or a person, if it is final; else throws Fenced. */
@@ -1457,7 +1567,7 @@ class Call<T, I> {
   }
 
   /** Returns the result of a decided flight, or throws the error for its state. */
-  resultOf(flight: Json, cause?: unknown, own?: T): Result<T> {
+  resultOf(flight: Json, cause?: unknown, own?: { value: T; attempt: number }): Result<T> {
     const flightId: string = flight["id"];
     const key = (this.key = flight["key"] ?? this.key);
     const problem = { key, flight_id: flightId, version: flight["version"], flight };
@@ -1476,13 +1586,13 @@ class Call<T, I> {
     if (receipt.outcome === "refused") {
       throw new Declined(`${key} was refused by the provider: ${String(receipt.value)}`, receipt, problem, cause);
     }
-    const whole = flight["source"] === "executed" && receipt.truncated; // the executing caller has the complete result
+    const whole = own?.attempt === receipt.attempt; // the executing caller has the complete result
     if (receipt.truncated && !whole) {
-      const why = receipt.size > 0 ? `of ${receipt.size} bytes is not stored completely` : "is not known: a person resolved it";
+      const why = receipt.contentType === INCOMPLETE ? "could not be written as JSON by the caller that acted" : receipt.size > 0 ? `of ${receipt.size} bytes is not stored completely` : "is not known: a person resolved it";
       throw new ReceiptTruncated(`${key} succeeded, but its result ${why}`, receipt, problem, cause);
     }
     return {
-      value: whole ? (own as T) : (receipt.value as T), source: flight["source"] ?? "replayed", key, flightId, receipt,
+      value: own && whole ? own.value : (receipt.value as T), source: flight["source"] ?? "replayed", key, flightId, receipt,
       body: () => this.client.receiptBody(flightId, receipt),
     };
   }
@@ -1606,7 +1716,7 @@ export class Client {
 
   /**
    * Runs act once for the key, or returns the stored receipt. name and id are the business intent: the kind of effect and a
-   * business identifier, such as an order id. input is any JSON; the same key with another input is a Conflict. Under verify,
+   * business identifier, such as an order id. input is any JSON, a Date, a BigInt or a Map of these; the same key with another input is a Conflict. Under verify,
    * act may run again after a look-up that found nothing.
    *
    * It throws InDoubt, Conflict, Busy, Declined, Failed, Unapproved, Expired, Unavailable, Unrecorded, Unsettled or Fenced,
@@ -1617,16 +1727,15 @@ export class Client {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError('recovery "verify" needs lookUp');
     if (Number.isNaN(options.waitMs ?? 0)) throw new TypeError("waitMs is not a number");
-    const request: Json = { action: name, id, recovery };
-    const value = jsonOf(input);
-    if (value !== undefined) request["input"] = value;
+    const request: Json = { action: nameOf("action", name), id: nameOf("id", id), recovery };
+    if (input !== undefined) request["input"] = parseJson(jsonText(input, "input"));
     if (options.keyDecides) request["fingerprint"] = "none";
-    if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = Math.trunc(options.attemptTimeoutMs);
-    if (options.settleMs !== undefined) request["settle_ms"] = Math.trunc(options.settleMs);
-    if (options.providerWindowMs !== undefined) request["provider_window_ms"] = Math.trunc(options.providerWindowMs);
+    if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = msOf(options.attemptTimeoutMs, "attemptTimeoutMs");
+    if (options.settleMs !== undefined) request["settle_ms"] = msOf(options.settleMs, "settleMs");
+    if (options.providerWindowMs !== undefined) request["provider_window_ms"] = msOf(options.providerWindowMs, "providerWindowMs");
     if (options.retention) request["retention"] = options.retention;
     if (options.lookUp && recovery !== "verify") request["lookup"] = true;
-    for (let retries = options.retries ?? 0, pause = 100; ; retries--, pause = Math.min(2 * pause, 10_000)) {
+    for (let retries = wholeOf("retries", options.retries ?? 0), pause = 100; ; retries--, pause = Math.min(2 * pause, 10_000)) {
       try {
         return await new Call<T, I>(this, `${this.namespace}/${name}/${id}`, request, options).run(act);
       } catch (e) {
@@ -1643,7 +1752,7 @@ export class Client {
    * used.
    */
   async get(name: string, id: string): Promise<Json | undefined> {
-    const flightId = flightIdForKey(`${this.namespace}/${name}/${id}`);
+    const flightId = flightIdForKey(`${this.namespace}/${nameOf("action", name)}/${nameOf("id", id)}`);
     try {
       return (await this.ask("GET", `/v1/flights/${flightId}`, undefined, { mustContain: "state" })).json;
     } catch (e) {
@@ -1687,7 +1796,7 @@ export class Client {
     };
     await this.declare(name);
     for await (const [id, input] of jobs) {
-      const line = JSON.stringify(this.jobRequest(name, id, input, options));
+      const line = jsonOf(this.jobRequest(name, id, input, options)).text;
       lines.push(line);
       bytes += line.length;
       if (lines.length === MAX_BATCH_LINES || bytes > MAX_BATCH_BYTES) await flush();
@@ -1700,13 +1809,13 @@ export class Client {
     const own = this.policies.get(name);
     const declared = own?.status === "undeclared" ? own.policy : {}; // else the document counts
     const policy = policyOf(o);
-    const request: Json = { action: name, id, ...(Object.keys(policy).some((k) => k !== "retry") ? policy : { ...declared, ...policy }) };
-    if (input !== undefined) request["input"] = jsonOf(input);
+    const request: Json = { action: nameOf("action", name), id: nameOf("id", id), ...(Object.keys(policy).some((k) => k !== "retry") ? policy : { ...declared, ...policy }) };
+    if (input !== undefined) request["input"] = parseJson(jsonText(input, "input"));
     if (o.runAt) request["run_at"] = o.runAt.toISOString();
-    if (o.delay !== undefined) request["delay_ms"] = msOf(o.delay);
-    if (o.lane) request["lane"] = o.lane;
-    if (o.laneLimit) request["lane_limit"] = o.laneLimit;
-    if (o.priority) request["priority"] = o.priority;
+    if (o.delay !== undefined) request["delay_ms"] = msOf(o.delay, "delay");
+    if (o.lane !== undefined) request["lane"] = nameOf("lane", o.lane);
+    if (o.laneLimit !== undefined) request["lane_limit"] = wholeOf("laneLimit", o.laneLimit);
+    if (o.priority !== undefined) request["priority"] = wholeOf("priority", o.priority);
     return request;
   }
 
@@ -1715,7 +1824,8 @@ export class Client {
    * job that needs a person, and when the time-out is over Busy, or Unapproved for a job that awaits an approval.
    */
   async wait<T = unknown>(name: string, id: string, timeoutMs = Infinity): Promise<Result<T>> {
-    const key = `${this.namespace}/${name}/${id}`;
+    const key = `${this.namespace}/${nameOf("action", name)}/${nameOf("id", id)}`;
+    if (Number.isNaN(timeoutMs)) throw new TypeError("timeoutMs is not a number");
     const until = performance.now() + timeoutMs;
     for (let seen = "", state = ""; ;) {
       const asked = performance.now();
@@ -1858,7 +1968,7 @@ export class Client {
    */
   async ask(method: string, route: string, body: Json | string | undefined, options: AskOptions): Promise<Answer> {
     const { data, sentAt } = await this.askRaw(method, route, body, options);
-    return { json: JSON.parse(data.toString()), sentAt };
+    return { json: parseJson(data.toString()), sentAt };
   }
 
   private async askRaw(method: string, route: string, body: Json | string | undefined,
@@ -1946,7 +2056,7 @@ export class Client {
     const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_TIMEOUT_MS));
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sentAt = now();
-    const text = typeof body === "object" ? JSON.stringify(body) : body;
+    const text = typeof body === "object" ? jsonOf(body).text : body;
     const answer = await exchange(this.#agents, server + route, method, headers, text, signal);
     const data = answer.data;
     const unchanged = answer.status === 304 && o.headers !== undefined;
@@ -2961,31 +3071,37 @@ function actionOf(given: Json): string {
 function policyOf(o: JobPolicy): Json {
   const policy: Json = {};
   if (o.recovery) policy["recovery"] = o.recovery;
-  if (o.window !== undefined) policy["provider_window_ms"] = msOf(o.window);
-  if (o.settle !== undefined) policy["settle_ms"] = msOf(o.settle);
-  if (o.timeout !== undefined) policy["attempt_timeout_ms"] = msOf(o.timeout);
+  if (o.window !== undefined) policy["provider_window_ms"] = msOf(o.window, "window");
+  if (o.settle !== undefined) policy["settle_ms"] = msOf(o.settle, "settle");
+  if (o.timeout !== undefined) policy["attempt_timeout_ms"] = msOf(o.timeout, "timeout");
   if (o.retention) policy["retention"] = o.retention;
-  if (o.retry !== undefined) policy["retry"] = { attempts: o.retry };
+  if (o.retry !== undefined) policy["retry"] = { attempts: wholeOf("retry", o.retry) };
   return policy;
 }
 
-/** Returns a duration in milliseconds: a number, or a text such as "90s", "10m", "24h" or "7d". */
-function msOf(duration: number | string): number {
-  if (typeof duration === "number") return Math.trunc(duration);
-  const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(duration) ?? [];
-  if (!count) {
-    throw new TypeError(`invalid duration ${JSON.stringify(duration)}: write milliseconds, or a text like "90s", "10m", "24h" or "7d"`);
+/**
+ * Returns a duration in milliseconds: a number, or a text such as "90s", "10m", "24h" or "7d". One that would be cut to 0, which often
+ * means no limit, is rejected.
+ */
+function msOf(duration: number | string, what: string): number {
+  const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(String(duration)) ?? [];
+  const given = typeof duration === "number" ? duration : Number(count) * ({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[unit] ?? 0);
+  const ms = Math.round(given);
+  if (!Number.isFinite(ms) || ms < 0 || (ms === 0 && given > 0)) {
+    throw new TypeError(`${what}: invalid duration ${typeof duration === "number" ? duration : JSON.stringify(duration)}: write whole milliseconds, or a text like "90s", "10m", "24h" or "7d"`);
   }
-  return Math.trunc(Number(count) * ({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[unit] ?? 0));
+  return ms;
 }
 
-/** Returns an input as JSON holds it. */
-function jsonOf(input: unknown): unknown {
-  const text = JSON.stringify(input, (_, v: unknown) => { // JSON would turn a NaN into null
-    if (typeof v === "number" && !Number.isFinite(v)) throw new TypeError(`the input has ${v}, which JSON cannot hold`);
-    return v;
-  });
-  return text === undefined ? undefined : JSON.parse(text);
+function wholeOf(what: string, value: number): number {
+  if (!Number.isSafeInteger(value)) throw new TypeError(`${what}: ${String(value)} is not a whole number`);
+  return value;
+}
+
+/** Returns an action, an id or a lane, or throws a TypeError if it is none. */
+function nameOf(what: string, value: unknown): string {
+  if (typeof value !== "string" || value === "" || HALF.test(value)) throw new TypeError(`${what}: ${textOf(value)} is not a text of at least one character`);
+  return value;
 }
 
 // --- the default client -----------------------------------------------------------------------------------------------
