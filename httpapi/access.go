@@ -146,7 +146,7 @@ func receive[T any](read func(http.ResponseWriter, *http.Request, int64) ([]byte
 
 // receiveLines reads a body with one JSON object per line, as receiveBody does.
 func (sc *scope) receiveLines(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
-	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
+	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) || hasOtherCharset(kind) {
 		bad := unsupportedType(kind)
 		bad.Hint = "send one JSON object per line, with Content-Type: " + wire.TypeNDJSON
 		return nil, bad

@@ -96,6 +96,7 @@ func TestBadInput(t *testing.T) {
 		{"integer beyond a double", opens, `{"action":"a","id":"1","input":{"order":9007199254740993}}`, wire.InputInvalid, "/input", nil},
 		{"large body", opens, `{"action":"a","id":"1","input":"` + strings.Repeat("x", 400<<10) + `"}`, wire.PayloadTooLarge, "", nil},
 		{"large input", opens, `{"action":"a","id":"1","input":"` + strings.Repeat("x", 256<<10) + `"}`, wire.PayloadTooLarge, "/input", nil},
+		{"charset", opens, `{"action":"a","id":"1"}`, wire.UnsupportedMediaType, "Content-Type", header{"Content-Type", "application/json; charset=utf-16"}},
 		{"content type", opens, `{"action":"a","id":"1"}`, wire.UnsupportedMediaType, "Content-Type", header{"Content-Type", "text/plain"}},
 
 		{"no token", report, `{"outcome":"succeeded"}`, wire.InputInvalid, "/fencing_token", nil},

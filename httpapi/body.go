@@ -69,7 +69,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
+	if kind := r.Header.Get("Content-Type"); kind != "" && (!wire.IsJSONType(kind) || hasOtherCharset(kind)) {
 		return nil, unsupportedType(kind)
 	}
 	body, err := readAll(w, r, limit)

@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -42,6 +44,12 @@ func singleHeader(r *http.Request, name string) (string, *wire.Invalid) {
 		return given[0], nil
 	}
 	return "", wire.BadHeader(name, "duplicate header")
+}
+
+// hasOtherCharset reports whether a content type names another charset than UTF-8, as which every body is read.
+func hasOtherCharset(contentType string) bool {
+	_, parameters, err := mime.ParseMediaType(contentType)
+	return err == nil && !slices.Contains([]string{"", "utf-8", "utf8", "us-ascii"}, strings.ToLower(parameters["charset"]))
 }
 
 // unsupportedType is the error for a request whose content type is missing, or is not one that the route accepts.
