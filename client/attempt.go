@@ -314,8 +314,8 @@ func (o *opening) bodyOf(a effect.Answer) wire.Body {
 		log(string(a.Body))
 	case body.Truncated:
 		log(fmt.Sprintf("it has %d bytes, and %d are stored; store it elsewhere, and return its id", len(a.Body), flight.MaxReceiptBody))
-	case len(a.ExternalID) > flight.MaxText:
-		log(fmt.Sprintf("the external id is cut after %d bytes; put it into the result", flight.MaxText))
+	case body.ExternalID != a.ExternalID:
+		log(fmt.Sprintf("the external id is kept as %q: it is longer than %d bytes, or not valid UTF-8; put it into the result", body.ExternalID, flight.MaxText))
 	}
 	return body
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -44,6 +45,9 @@ func (re *requester) Submit(ctx context.Context, ref Ref, input any, opts ...Job
 // SubmitJob is Submit for a request as the API has it.
 func (re *requester) SubmitJob(ctx context.Context, r SubmitRequest) (*Job, error) {
 	key, err := flight.NewKey(re.opts.namespace, r.Action, r.ID)
+	if err == nil && !utf8.ValidString(r.Lane) { // its JSON would be another lane
+		err = &flight.InvalidError{Field: "lane", Detail: "it is not valid UTF-8"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +208,8 @@ func Delay(d time.Duration) JobOption {
 // Lane puts the job into a lane of its action: the jobs of a lane run one at a time, in the order of their submission.
 func Lane(name string) JobOption {
 	return jobOption(func(o *jobOptions) {
-		if o.lane = name; name == "" {
-			o.invalid = &flight.InvalidError{Field: "lane", Detail: "it is empty; leave the option Lane out for a job without a lane"}
+		if o.lane = name; name == "" || !utf8.ValidString(name) {
+			o.invalid = &flight.InvalidError{Field: "lane", Detail: "it is empty or not valid UTF-8; leave the option Lane out for a job without a lane"}
 		}
 	})
 }

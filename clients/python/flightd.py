@@ -1569,8 +1569,9 @@ class Flight:
         if why:
             _log.warning("flightd: the receipt of %s does not hold the whole result, so duplicates get ReceiptTruncated: %s; "
                          "store the result elsewhere, and return its id", self.key, why)
-        if len(_to_text(external_id).encode("utf-8", "replace")) > _MAX_TEXT:
-            _log.warning("flightd: the external id of %s is cut after %d bytes; put it into the result", self.key, _MAX_TEXT)
+        if _truncate(_to_text(external_id)) != _to_text(external_id):
+            _log.warning("flightd: the external id of %s is longer than %d bytes or no valid text, and is not kept as it is; "
+                         "put it into the result", self.key, _MAX_TEXT)
         return content_type, body
 
     def _finish(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:

@@ -1548,8 +1548,8 @@ class Call<T, I> {
       this.client.log(`the receipt of ${this.key} does not hold the whole result, so duplicates get ReceiptTruncated: ${lost}; ` +
         "store the result elsewhere, and return its id");
     }
-    if (Buffer.byteLength(textOf(externalId ?? "")) > MAX_TEXT) {
-      this.client.log(`the external id of ${this.key} is cut after ${MAX_TEXT} bytes; put it into the result`);
+    if (truncate(textOf(externalId ?? "")) !== textOf(externalId ?? "")) {
+      this.client.log(`the external id of ${this.key} is longer than ${MAX_TEXT} bytes or no valid text, and is not kept as it is; put it into the result`);
     }
     return encoded;
   }
