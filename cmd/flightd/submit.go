@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,10 @@ A conflict is a line whose key has another input.`,
 				return cli.UsageError("--input and --wait are for one job")
 			case s.window < 0 || s.timeout < 0 || s.settle < 0 || s.delay < 0 || s.approvalExpires < 0:
 				return cli.UsageError("a duration cannot be negative")
+			case cmd.Flags().Changed("lane") && s.job.Lane == "":
+				return cli.UsageError("--lane is empty; leave it out for jobs without a lane")
+			case slices.ContainsFunc([]time.Duration{s.window, s.timeout, s.settle, s.delay, s.approvalExpires}, func(d time.Duration) bool { return d > 0 && d < time.Millisecond }):
+				return cli.UsageError("a duration is 0, which often means no limit, or at least 1ms")
 			}
 			s.job.Policy = wire.Policy{Recovery: s.recovery.Value, ProviderWindowMS: s.window.Milliseconds(), SettleMS: s.settle.Milliseconds(), AttemptTimeoutMS: s.timeout.Milliseconds()}
 			if s.approval || s.approvalExpires > 0 {

@@ -91,10 +91,12 @@ func TestWork_LongOutput(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	shop := NewShop(t, false)
-	s.begin("work", "charge", "--", shop.script(`cat >/dev/null; head -c 100000 /dev/zero | tr '\0' x`))
+	worker := s.begin("work", "charge", "--", shop.script(`cat >/dev/null; head -c 100000 /dev/zero | tr '\0' x`))
 	r := s.flightd("submit", "charge", "o-1", "--wait", "forever")
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.out, `"truncated":true,"stdout_bytes":100000`)
+	worker.signal(syscall.SIGTERM)
+	require.Contains(t, worker.wait().err, "default/charge/o-1: the receipt does not hold the whole output of 100000 bytes")
 }
 
 // A killed worker's commands die with it, and the recovery of each job decides.

@@ -125,7 +125,11 @@ func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string)
 			if err != nil {
 				return effect.Answer{}, err
 			}
-			return jobAnswer(end.code, e.capture), e.classify(end)
+			answer := jobAnswer(end.code, e.capture)
+			if answer.ContentType == receiptType {
+				a.Say("%s: the receipt does not hold the whole output of %d bytes; store it elsewhere, and print its id", at.Key(), e.capture.out.size)
+			}
+			return answer, e.classify(end)
 		}, f.declared.options()...)
 	}
 	a.Say("working on %s; Ctrl-C ends it", strings.Join(actions, ", "))
