@@ -22,6 +22,9 @@
 // Nobody sees time go back: proxies compare the index that a caller was told with that of its answer; a call that begins after its key
 // was final does not find it open; and readers check the versions of flights, and the order of the feed.
 //
+// TestOddValues puts a table of odd values (odd.py, odd.mts, godriver/odd.go) through every entrance of the clients, of HTTP and of
+// the command, and prints for each cell whether the value was kept or for which reason it was rejected.
+//
 // TestFirstScreen, TestReadmes and TestDocs run what README and docs/ print, in bash and in zsh.
 //
 // load.py and load.mts are callers of chaos/cluster.

@@ -4,12 +4,13 @@ import { createInterface } from "node:readline";
 import {
   Client, Conflict, Declined, FlightdError, NotDone, Unavailable, Unsettled, throwForStatus, type Flight, type OnceOptions,
 } from "../typescript/flightd.js";
+import { answerOdd } from "./odd.mjs";
 
 interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
   before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
-  twice?: boolean; again?: boolean; submit?: number; submit_all?: number; close?: boolean;
+  twice?: boolean; again?: boolean; submit?: number; submit_all?: number; close?: boolean; odd?: string; entrance?: string;
 }
 
 interface Charge { id: string }
@@ -83,6 +84,7 @@ async function submitAll(client: Client, call: Call, count: number): Promise<obj
 }
 
 async function once(client: Client, call: Call): Promise<object> {
+  if (call.entrance) return answerOdd(client, { odd: "", entrance: call.entrance, ...call });
   if (call.close) {
     client.close();
     return { source: "closed" };

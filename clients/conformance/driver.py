@@ -11,6 +11,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import flightd  # noqa: E402
+import odd  # noqa: E402
 import pauses  # noqa: E402
 
 print_lock = threading.Lock()
@@ -105,6 +106,8 @@ def submit_all(client, call):
 
 
 def once(client, call):
+    if call.get("entrance"):
+        return odd.answer(client, call)
     if call.get("close"):
         client.close()
         return {"source": "closed"}

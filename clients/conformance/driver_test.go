@@ -100,6 +100,8 @@ type call struct {
 	Submit           int    `json:"submit,omitempty"`       // submit a job that often, and wait for its end
 	SubmitAll        int    `json:"submit_all,omitempty"`   // submit so many jobs in a batch
 	Close            bool   `json:"close,omitempty"`        // close the client
+	Odd              string `json:"odd,omitempty"`          // an odd value, name or duration of the driver
+	Entrance         string `json:"entrance,omitempty"`     // that it is put through
 	LeaveBehind      string `json:"leave_behind,omitempty"` // requested by the leftover goroutine after its effect
 }
 

@@ -58,6 +58,8 @@ type call struct {
 	Submit           int             `json:"submit"`
 	SubmitAll        int             `json:"submit_all"`
 	Close            bool            `json:"close"`
+	Odd              string          `json:"odd"`
+	Entrance         string          `json:"entrance"`
 }
 
 // answer is the line of output of one caller.
@@ -151,6 +153,8 @@ func (d *driver) do(ctx context.Context, request call) (a answer, err error) {
 		return a, err
 	}
 	switch {
+	case request.Entrance != "":
+		return d.odd(ctx, c, request)
 	case request.Close:
 		return answer{Source: "closed"}, c.Close(ctx)
 	case request.SubmitAll > 0:
@@ -399,5 +403,5 @@ func errorName(err error) string {
 	case errors.As(err, new(*client.ReceiptTruncated)):
 		return "receipt_truncated"
 	}
-	return string(client.CodeOf(err))
+	return cmp.Or(string(client.CodeOf(err)), "invalid")
 }
