@@ -1322,7 +1322,7 @@ class Flight:
         """Opens until the block may run, the flight is decided, or the wait is over. Returns the last answer."""
         if self._job is not None:
             return self._open_job(self._job)
-        self._client._connect("")
+        self._client._connect("", self._ask_until())
         self._new_nonce()
         failures = 0  # opens in a row without a result
         while True:
@@ -1354,6 +1354,10 @@ class Flight:
                     raise
                 if not isinstance(e, Busy) or self._waited() >= self._nonce_window():
                     self._abandon_unused(_ABANDON_WAIT)
+    def _ask_until(self) -> Optional[float]:
+        """Returns the end of the wait for the requests of an open; None for a job, whose attempt is open already."""
+        return None if self._job is not None else float("inf") if self._until is None else self._until
+
                 pause = 0.02 * 2 ** failures
                 if isinstance(e, Busy):  # a server that answers early knows that the key stays busy
                     pause = min(max(e.retry_after, 0.02), wait - (time.monotonic() - asked))
@@ -1386,7 +1390,7 @@ class Flight:
             request["ttl_ms"] = int(self._client._ttl * 1000)
         try:
             answer, sent_at = self._client._ask("POST", path, request, must_contain="decision", flight_id=self._id,
-                                                nonce=nonce.text, timeout=wait / 1000 + _TRY_TIMEOUT)
+                                                nonce=nonce.text, timeout=wait / 1000 + _TRY_TIMEOUT, until=self._ask_until())
             self._client._adapt_open_margin(expired=False)
         except Error as e:
             only = not may_have_arrived and not e._may_have_arrived
@@ -1886,8 +1890,8 @@ class Client:
         while True:
             asked = time.monotonic()
             seconds = max(0, min(int(until - asked) if timeout is not None else 30, 30))
-            data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, None, 0, False, "state",
-                                    extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
+            data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, max(self._retry_timeout, until - asked), 0, False,
+                                    "state", until=until, extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
             answer = json.loads(data, parse_float=_number)
             if answer and answer["state"] in _DECIDED_STATES and answer["state"] != "awaiting_approval":
                 flight._set_result(answer)
@@ -2056,21 +2060,25 @@ class Client:
     def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *,
              must_contain: str, flight_id: str = "", nonce: str = "", report: Optional[_Report] = None,
              timeout: float = _TRY_TIMEOUT, retry_timeout: Optional[float] = None, tries: int = 0,
-             once: bool = False) -> Tuple[Dict[str, Any], _Instant]:
+             once: bool = False, until: Optional[float] = None) -> Tuple[Dict[str, Any], _Instant]:
         """Sends a request until a server answers it. A repeat is harmless on each route: by the nonce, by the token, or
         because the request changes nothing.
 
         It raises the error of a problem document, or Unavailable if no server answers within retry_timeout. An answer
-        without must_contain is not from flightd and counts as no answer.
+        without must_contain is not from flightd and counts as no answer. until is the end of the caller's wait: if it has
+        none (infinity), the request is retried without limit, and while every server refuses connections it ends by then.
         """
         data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce,
-                                      report)
+                                      report, until=until)
         return json.loads(data, parse_float=_number), sent_at
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
                  retry_timeout: Optional[float], tries: int, once: bool, must_contain: str = "", flight_id: str = "",
-                 nonce: str = "", report: Optional[_Report] = None, extra: Optional[Dict[str, str]] = None) -> Tuple[bytes, _Instant]:
-        self._connect(path)
+                 nonce: str = "", report: Optional[_Report] = None, extra: Optional[Dict[str, str]] = None,
+                 until: Optional[float] = None) -> Tuple[bytes, _Instant]:
+        self._connect(path, until)
+        if until == float("inf"):
+            retry_timeout = until
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
         if payload is not None:
@@ -2083,11 +2091,11 @@ class Client:
         order: List[int] = []  # of this round, in which each server is tried once
         probe, hint = -1, 0.0
         rejected: Optional[Error] = None  # the error of a server of this round that does not admit the caller
-        unusable = 0  # servers of this round with such an error, or without an answer
+        unusable = refusing = 0  # servers of this round with such an error, or without an answer; those where none listens
         while True:
             if count % last == 0:
                 order, probe = self._picker.pick(may_probe=tries == 0)
-                rejected, unusable, hint = None, 0, 0.0
+                rejected, unusable, refusing, hint = None, 0, 0, 0.0
             server = order[count % last]
             count += 1
             failure: Error
@@ -2133,7 +2141,7 @@ class Client:
                 self._picker.failed(server, probe)
                 unusable += 1
                 no_server = isinstance(e, (ConnectionRefusedError, socket.gaierror))
-                may_have_arrived = may_have_arrived or not no_server
+                may_have_arrived, refusing = may_have_arrived or not no_server, refusing + no_server
                 failure = Unavailable(f"no server answers at {self._servers[server].address}: {type(e).__name__}: {e}"
                                       + (f" ({_NO_SERVER_HINT})" if no_server else ""))
                 failure.__cause__ = e
@@ -2152,13 +2160,13 @@ class Client:
                 raise failure
             time.sleep(wait)
 
-    def _connect(self, path: str) -> None:
+    def _connect(self, path: str, until: Optional[float] = None) -> None:
         """Reads the deployment of the first server that answers, and sends the reports that wait on disk for it. The
         client stays with this deployment, or with the pinned one: another deployment has no record of its flights, and
         answers ``wrong_deployment``."""
         if self._deployment or path == "/version":
             return
-        version, _ = self._ask("GET", "/version", must_contain="version")
+        version, _ = self._ask("GET", "/version", must_contain="version", until=until)
         with self._lock:
             if self._deployment:
                 return
@@ -2237,6 +2245,8 @@ class Client:
             self._abandons[0][1].abandoning = False
         self._abandons.append((until, nonce))
 
+            if until is not None and refusing == last:
+                deadline = min(deadline, until)
     def _abandon_loop(self) -> None:
         pause = 0.1
         while True:

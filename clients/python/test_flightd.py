@@ -56,6 +56,36 @@ class Purchase:
 
 
 class TestOnce(unittest.TestCase):
+@contextlib.contextmanager
+def forwarding(port, address):
+    """Forwards requests from a port to the server at the address."""
+    class Forward(http.server.BaseHTTPRequestHandler):
+        def do(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+            request = urllib.request.Request(address + self.path, body, dict(self.headers), method=self.command)
+            try:
+                answer = urllib.request.urlopen(request)
+            except urllib.error.HTTPError as e:
+                answer = e
+            with answer:
+                data = answer.read()
+                self.send_response_only(answer.status)
+                for name, value in answer.headers.items():
+                    if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                        self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        do_GET = do_POST = do
+
+        def log_message(self, *_):
+            pass
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Forward) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
+
+
     def setUp(self):
         self.id = uuid.uuid4().hex
         self.spool = tempfile.TemporaryDirectory()
@@ -457,12 +487,12 @@ class TestOnce(unittest.TestCase):
         client._spool.store = lambda *args: ""
         ask, tries = client._ask_raw, []
 
-        def away_at_first(method, path, body, timeout, *more):
+        def away_at_first(method, path, body, timeout, *more, **others):
             if path.endswith("/report"):
                 tries.append(timeout)
                 if len(tries) < 2:
                     raise flightd.Unavailable("away")
-            return ask(method, path, body, timeout, *more)
+            return ask(method, path, body, timeout, *more, **others)
         client._ask_raw = away_at_first
         with client.once("test", self.id) as f:
             with f.effect():
@@ -1091,7 +1121,7 @@ class TestOnce(unittest.TestCase):
         answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}
         client = flightd.Client(spool="")
         self.addCleanup(client.close)
-        client._ask_raw = lambda method, path, *more: (json.dumps(answers[path]).encode(), flightd._Instant(0, 0))
+        client._ask_raw = lambda method, path, *more, **others: (json.dumps(answers[path]).encode(), flightd._Instant(0, 0))
         with self.assertRaises(flightd.Error) as caught:
             client.once("test", self.id).__enter__()
         self.assertEqual(caught.exception.code, "internal")

@@ -161,6 +161,124 @@ test("a long result is complete for the executor and truncated for duplicates", 
   }
 });
 
+test("work that has not run is never a success", async () => {
+  const ran: number[] = [];
+  function* lazily(): Generator<number> { ran.push(1); yield 1; }
+  async function* lazilyToo(): AsyncGenerator<number> { ran.push(1); yield 1; }
+  const makes: (() => unknown)[] = [lazily, lazilyToo, () => lazily, () => [lazily()], () => ({ a: lazily() }), () => ({ charge: Promise.resolve(1) }),
+    () => [Promise.resolve(1)], () => [lazily]];
+  for (const make of makes) {
+    id = randomUUID();
+    await assert.rejects(run(1).then(() => client.once("test", id + "-x", 1, (f) => f.effect(() => make()))),
+      (e) => e instanceof InDoubt && /may not have run/.test(String(e.cause)), String(make));
+  }
+  id = randomUUID();
+  await assert.rejects(client.once("test", id, 1, async (f) => { await f.effect(lazily); }), InDoubt);
+  id = randomUUID();
+  const thenable = { then: (wake: (n: number) => void) => wake(7) };
+  assert.equal((await client.once("test", id, 1, (f) => f.effect(() => thenable as PromiseLike<number> as Promise<number>))).value, 7);
+  assert.deepEqual(ran, []);
+  const worker = client.worker();
+  const action = `act-${randomUUID()}`;
+  worker.on(action, {}, () => lazily());
+  await client.submit(action, "1", 5);
+  const running = worker.run();
+  await assert.rejects(client.wait(action, "1", 30_000), InDoubt);
+  worker.stop();
+  await running;
+});
+
+test("a swallowed error of an effect is no success", async () => {
+  const swallow = (name: string, errors: unknown[], value?: unknown, options?: OnceOptions) => client.once("test", `${id}-${name}`, 1, async (f) => {
+    for (const error of errors) await f.effect(() => { if (error) throw error; }).catch(() => undefined);
+    return value;
+  }, options);
+  const lost = new Error("lost");
+  await assert.rejects(swallow("unknown", [lost]), (e) => e instanceof InDoubt && e.cause === lost);
+  await assert.rejects(swallow("null", [lost], null), InDoubt);
+  const closed = new NotDone("closed");
+  await assert.rejects(swallow("not-done", [closed]), closed);
+  await assert.rejects(swallow("refused", [new Refused("no")]), Declined);
+  assert.equal((await swallow("result", [lost], 5)).value, 5);
+  assert.equal((await swallow("second", [new NotDone("closed"), undefined])).source, "executed");
+  assert.equal((await swallow("resent", [lost, undefined], undefined, { recovery: "resend" })).source, "executed");
+  await assert.rejects(swallow("resent-in-vain", [undefined, lost], undefined, { recovery: "resend" }), Unsettled);
+});
+
+test("a bug in a look-up", async () => {
+  const lines: string[] = [];
+  const own = new Client(undefined, { spool: "", log: (line) => lines.push(line) });
+  const options = { recovery: "verify", settleMs: 10, waitMs: 3000 } as const;
+  const lost = (f: Flight) => f.effect(() => { throw new Error("lost"); });
+  const bugs: [() => any, string][] = [[() => { throw new ReferenceError("nosuchname is not defined"); }, "ReferenceError: nosuchname is not defined"],
+    [() => true, "TypeError: lookUp returned another value"]];
+  for (const [lookUp, text] of bugs) {
+    id = randomUUID();
+    lines.length = 0;
+    for (let i = 0; i < 2; i++) {
+      await assert.rejects(own.once("test", id, 1, lost, { ...options, lookUp }),
+        (e) => e instanceof InDoubt && e.message.includes("the look-up failed: " + text), text);
+    }
+    assert.equal(lines.filter((line) => line.includes("the look-up failed: " + text)).length, 1, lines.join("\n"));
+  }
+  const found = await own.once("test", id, 1, lost, { ...options, waitMs: 30_000, lookUp: async () => ({ happened: true, value: 5 }) });
+  assert.equal(found.value, 5);
+  lines.length = 0;
+  const action = `act-${randomUUID()}`;
+  let looks = 0;
+  const worker = own.worker().on(action, { recovery: "verify", settle: 10, lookUp: () => { looks++; throw new ReferenceError("nosuchname"); } },
+    () => { throw new Error("lost"); });
+  await own.submit(action, "1");
+  const running = worker.run();
+  while (looks < 3) await new Promise((wake) => setTimeout(wake, 20));
+  worker.stop();
+  await running;
+  own.close();
+  assert.equal(lines.filter((line) => line.includes("the look-up failed: ReferenceError")).length, 1, lines.join("\n"));
+  assert.ok(!lines.some((line) => line.includes("another caller")), lines.join("\n"));
+});
+
+test("a refused connection ends within the wait", async () => {
+  const unused = createServer();
+  await new Promise<void>((wake) => unused.listen(0, "127.0.0.1", wake));
+  const address = `http://127.0.0.1:${(unused.address() as AddressInfo).port}`;
+  await new Promise((wake) => unused.close(wake));
+  const away = new Client(`${address},${address}/2`, { spool: "", retryTimeoutMs: 100_000 });
+  for (const waitMs of [0, 500]) { // it would take 100 s otherwise
+    await assert.rejects(away.once("test", id, 1, () => assert.fail("it runs"), { waitMs }), Unavailable);
+    await assert.rejects(away.wait("test", id, waitMs), Unavailable);
+  }
+  const long = away.once("test", id, 1, () => assert.fail("it runs"), { waitMs: 2000 }).catch((e: unknown) => e);
+  const asked = performance.now();
+  await assert.rejects(away.once("test", id, 1, () => assert.fail("it runs"), { waitMs: 0 }), Unavailable);
+  assert.ok(performance.now() - asked < 1500);
+  assert.ok(await long instanceof Unavailable);
+  away.close();
+});
+
+test("a wait without limit lasts through an outage", async (t) => {
+  const proxy = createServer((from, to) => {
+    const on = request(process.env["FLIGHTD_ADDR"] + (from.url ?? ""), { method: from.method ?? "GET", headers: from.headers }, (answer) => {
+      to.writeHead(answer.statusCode ?? 500, answer.headers);
+      answer.pipe(to);
+    });
+    on.on("error", () => to.destroy());
+    from.pipe(on);
+  });
+  await new Promise<void>((wake) => proxy.listen(0, "127.0.0.1", wake));
+  const { port } = proxy.address() as AddressInfo;
+  await new Promise((wake) => proxy.close(wake));
+  await run(5);
+  const away = new Client(`http://127.0.0.1:${port}`, { spool: "", retryTimeoutMs: 100 });
+  const both = Promise.all([away.once("test", id, undefined, () => assert.fail("it runs"), { waitMs: Infinity }), away.wait("test", id)]);
+  both.catch(() => undefined);
+  await new Promise((wake) => setTimeout(wake, 1000));
+  proxy.listen(port, "127.0.0.1");
+  t.after(() => { proxy.close(); proxy.closeAllConnections(); });
+  assert.deepEqual((await both).map((result) => result.value), [5, 5]);
+  away.close();
+});
+
 test("invalid texts do not block a report", async () => {
   const done = await client.once("test", id, 1, (f) => f.effect(() => { f.externalId = "id \ud800" + "y".repeat(3000); }));
   assert.equal(done.source, "executed");

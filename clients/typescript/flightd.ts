@@ -1328,7 +1328,7 @@ class Call<T, I> {
   /** Opens until the callback may run, the wait is over, or the flight is decided; then it returns the flight. */
   private async open(): Promise<Attempt | Json> {
     if (this.job) return this.openJob(this.job);
-    await this.client.connect(this.options.signal);
+    await this.client.connect(this.options.signal, this.until);
     await this.newNonce();
     for (let failures = 0; ;) { // opens in a row without a result
       const wait = this.waitMs(this.waitedMs);
@@ -1400,7 +1400,7 @@ class Call<T, I> {
     try {
       answer = await this.client.ask("POST", route, body,
         { mustContain: "decision", flightId: this.id, nonce: nonce.text, timeoutMs: wait + TRY_TIMEOUT_MS,
-          signal: this.options.signal });
+          signal: this.options.signal, ...(this.job ? {} : { until: this.until }) });
       this.client.adaptOpenMargin(false);
     } catch (e) {
       if (!(e instanceof FlightdError) || e === this.options.signal?.reason) throw e; // no server has answered
@@ -1421,7 +1421,7 @@ class Call<T, I> {
    * a session after its notAfter.
    */
   private async abandonUnused(): Promise<void> {
-    const all = new Set([...this.nonces, this.nonce]);
+    const all = new Set([...this.nonces, ...(this.job ? [this.nonce] : [])]); // before newNonce there is none to abandon
     await Promise.all([...all].filter((nonce) => nonce.state === "awaited").map((nonce) => {
       nonce.become("given up");
       if (nonce.mayHaveArrived) return this.client.abandonInBackground(nonce);
@@ -1671,7 +1671,7 @@ export class Client {
   private readonly spool: Spool;
   private readonly picker: Picker;
   private deployment = "";
-  private connecting: Promise<void> | undefined;
+  private connecting: { end: number; done: Promise<void> } | undefined; // until when it may take, while servers refuse connections
   private spoolTimer: NodeJS.Timeout | undefined;
   /** @internal */ closed = false;
   private ledgerClock = { ms: 0, at: now() }; // the ledger's time, 0 if no answer has named it, and when one did
@@ -1693,6 +1693,11 @@ export class Client {
    * the others in turn. The client stays with the first deployment that answers
    */
   constructor(address?: string, options: ClientOptions = {}) {
+  /**
+   * the end of the caller's wait, by performance.now(): with Infinity the request is retried without limit, and while every
+   * server refuses connections it ends by then
+   */
+  until?: number;
     const { token, ...others } = options;
     this.options = others;
     this.#token = tokenSource(token, options.tokenFile, (m) => this.log(m));
@@ -1830,8 +1835,8 @@ export class Client {
     for (let seen = "", state = ""; ;) {
       const asked = performance.now();
       const seconds = Math.max(0, Math.min(30, Math.trunc((until - asked) / 1000)));
-      const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { mustContain: "state",
-        timeoutMs: 1000 * seconds + TRY_TIMEOUT_MS, headers: { "If-None-Match": `"${seen}"`, Prefer: `wait=${seconds}` } });
+      const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { mustContain: "state", until,
+        retryTimeoutMs: Math.max(this.retryTimeoutMs, until - asked), timeoutMs: 1000 * seconds + TRY_TIMEOUT_MS, headers: { "If-None-Match": `"${seen}"`, Prefer: `wait=${seconds}` } });
       if (json && DECIDED_STATES.includes(json["state"]) && json["state"] !== "awaiting_approval") return new Call<T, unknown>(this, key, {}, {}).resultOf(json);
       seen = json?.["version"] ?? seen;
       state = json?.["state"] ?? state;
@@ -1973,7 +1978,7 @@ export class Client {
 
   private async askRaw(method: string, route: string, body: Json | string | undefined,
                        o: AskOptions): Promise<{ data: Buffer; sentAt: Instant }> {
-    if (route !== "/version") await this.connect();
+    if (route !== "/version") await this.connect(undefined, o.until ?? (o.retryTimeoutMs === undefined ? undefined : performance.now() + o.retryTimeoutMs));
     let deadline = 0; // starts at the first failure: a server may hold a request for long
     let mayHaveArrived = false;
     let round = { order: [0], probe: -1 }; // a round tries each server once
@@ -1985,7 +1990,7 @@ export class Client {
       if ((count - 1) % last === 0) {
         round = this.picker.pick(o.tries === undefined);
         rejected = undefined;
-        unusable = hint = 0;
+        unusable = refusing = hint = 0;
       }
       const server = round.order[(count - 1) % last] ?? 0;
       let failure: FlightdError;
@@ -2025,10 +2030,12 @@ export class Client {
         rejected.mayHaveArrived = mayHaveArrived;
         throw rejected;
       }
-      deadline ||= performance.now() + (o.retryTimeoutMs ?? this.retryTimeoutMs);
+      deadline ||= performance.now() + (o.until === Infinity ? Infinity : o.retryTimeoutMs ?? this.retryTimeoutMs);
+      if (refusing === last) deadline = Math.min(deadline, o.until ?? Infinity);
       hint = Math.max(hint, Math.min(failure.problem["retry_after_ms"] ?? 0, 5000));
       let wait = 0; // the next server is tried at once
       if (count % last === 0 || (count > last && !ONE_SERVER_CODES.includes(failure.code))) {
+    let refusing = 0; // servers of this round where none listens
         wait = hint || pause * (0.5 + Math.random());
         pause = Math.min(2 * pause, 1000);
       }
@@ -2067,6 +2074,7 @@ export class Client {
     if (failure) throw failure;
     return { data: unchanged ? Buffer.from("null") : data, sentAt };
   }
+          if (noServer) refusing++;
 
   /**
    * Reads the deployment of the first server that answers, and sends the reports that wait on disk for it. The client stays
@@ -2074,17 +2082,28 @@ export class Client {
    * wrong_deployment.
    * @internal
    */
-  async connect(signal?: AbortSignal): Promise<void> {
+  async connect(signal?: AbortSignal, until?: number): Promise<void> {
     signal?.throwIfAborted();
-    if (this.deployment) return;
-    this.connecting ??= (async () => {
-      const { json } = await this.ask("GET", "/version", undefined, { mustContain: "version" });
-      const found = String(json["deployment"] || "-"); // older servers do not name it
-      this.deployment = this.options.deployment || process.env["FLIGHTD_DEPLOYMENT"] || found;
-      this.noteLedgerMs(this.deployment === found ? json["ledger_time"] : 0);
-      if ((await this.spool.names()).length > 0) void this.spoolRound().catch(() => undefined);
-    })().finally(() => { this.connecting = undefined; });
-    await untilAborted(signal, this.connecting);
+    const end = until ?? performance.now() + this.retryTimeoutMs;
+    while (!this.deployment) {
+      const other = this.connecting;
+      const one = other && other.end <= end ? other : (this.connecting = { end, done: this.readDeployment(until) });
+      try {
+        await untilAborted(signal, one.done);
+      } catch (e) {
+        if (one !== other || signal?.aborted || !(e instanceof Unavailable)) throw e; // else the other caller has waited for less long
+      } finally {
+        if (this.connecting === one) this.connecting = undefined;
+      }
+    }
+  }
+
+  private async readDeployment(until: number | undefined): Promise<void> {
+    const { json } = await this.ask("GET", "/version", undefined, { mustContain: "version", ...(until === undefined ? {} : { until }) });
+    const found = String(json["deployment"] || "-"); // older servers do not name it
+    this.deployment = this.options.deployment || process.env["FLIGHTD_DEPLOYMENT"] || found;
+    this.noteLedgerMs(this.deployment === found ? json["ledger_time"] : 0);
+    if ((await this.spool.names()).length > 0) void this.spoolRound().catch(() => undefined);
   }
 
   /**
