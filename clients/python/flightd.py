@@ -55,6 +55,8 @@ from __future__ import annotations
 import atexit
 import base64
 import collections
+import collections.abc
+import concurrent.futures
 import contextlib
 import contextvars
 import dataclasses
@@ -129,7 +131,6 @@ _CLAIM_WAIT = 15.0  # seconds that a claim waits for jobs at the server
 _MIN_CLAIM_PAUSE = 0.1  # seconds after a claim that failed, or was answered without jobs at once
 _MAX_SLOTS = 1000  # jobs that one claim may ask for
 _MAX_BATCH_LINES, _MAX_BATCH_BYTES = 1000, 1 << 20  # of a request of submit_all
-_MAX_INVALID_INPUTS = 3  # in a row, until a worker claims no more jobs of the action
 _LEFT_INTERVAL = 1.0  # seconds between two abandons of one key that are sent later
 _LEFT_GRACE = 0.1  # seconds after not_after until such an abandon is sent, if the ledger's time was estimated too late
 _LAST_ABANDONS_TIMEOUT = 2.0  # seconds for these abandons at the end of the program
@@ -1101,6 +1102,56 @@ def _to_text(value: Any) -> str:
         return f"a {type(value).__name__} without a text"
 
 
+def _error_text(e: BaseException) -> str:
+    return f"{type(e).__name__}: {_to_text(e)}"
+
+
+def _check_runs(act: Any) -> None:
+    """Rejects a function whose call runs nothing, or, in a running event loop, cannot be awaited."""
+    name = getattr(act, "__name__", "the function")
+    if inspect.isgeneratorfunction(act) or inspect.isasyncgenfunction(act):
+        raise TypeError(f"{name} is a generator: its call runs nothing; remove yield, and return the result")
+    if inspect.iscoroutinefunction(act) and _in_event_loop():
+        raise TypeError(f"{name} is async, and cannot be awaited here: this thread runs an event loop; use asyncio.to_thread")
+
+
+def _in_event_loop() -> bool:
+    import asyncio
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop() is not None
+    return False
+
+
+def _awaited(value: Any) -> Any:
+    """Returns the value of a caller's function after its work has ended: it awaits an awaitable, and waits for a future."""
+    if isinstance(value, concurrent.futures.Future):
+        return _awaited(value.result())
+    if inspect.isawaitable(value) and not _in_event_loop():
+        import asyncio
+
+        async def wait() -> Any:
+            return await value
+        return _awaited(asyncio.run(wait()))
+    return value
+
+
+def _result_of(value: Any) -> Any:
+    """Returns the value as _awaited does. It raises TypeError for a value whose work has not run."""
+    value = _awaited(value)
+    _check_ran(value)
+    return value
+
+
+def _check_ran(value: Any) -> None:
+    """Raises TypeError if a result, or a value in it, is work that has not run: a coroutine, a generator, a future, a function."""
+    for v in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else (value,):
+        lazy = isinstance(v, (concurrent.futures.Future, collections.abc.Iterator, collections.abc.AsyncIterator))
+        if (lazy or callable(v) or inspect.isawaitable(v)) and _status_of(v) is None:
+            if inspect.iscoroutine(v):
+                v.close()
+            raise TypeError(f"the result is a {type(v).__name__}, whose work may not have run: call or await it inside effect()")
+
+
 def _truncate(text: str) -> str:
     """Truncates a text to the length that the ledger stores."""
     return text.encode("utf-8", "replace")[:_MAX_TEXT].decode("utf-8", "ignore")
@@ -1134,8 +1185,10 @@ class Flight:
         self._deadline: Optional[_TimeWindow] = None  # end of the attempt's time-out
         self._resend_window: Optional[_TimeWindow] = None  # the provider surely remembers the key until then
         self._has_unknown_effect = False  # an effect has ended with an unknown outcome
+        self._effect_error: Optional[BaseException] = None  # of the last effect, unless a later one has succeeded in its place
         self._rejected_effect: Optional[LeaseLost] = None  # the error of an effect that was not allowed after it
         self._look_up_until: Optional[float] = None
+        self._look_up_error: Optional[Exception] = None  # of the last look-up
         self._nonces: List[_Nonce] = []
         self._nonce = _Nonce(self, 0, 0)  # the newest one
         self._policy = request
@@ -1185,8 +1238,11 @@ class Flight:
         try:
             yield self
             unknown = False
+            if resends or not self._has_unknown_effect:
+                self._effect_error = None
         except BaseException as e:
             known = _recognised(e)
+            self._effect_error = known or e
             unknown = happened = not self._is_own_error(known or e)
             if not happened:
                 self._effect_errors.append(known or e)
@@ -1298,6 +1354,10 @@ class Flight:
     def _wait_is_over(self) -> bool:
         return self._until is not None and self._until - time.monotonic() < 0.001
 
+    def _ask_until(self) -> Optional[float]:
+        """Returns the end of the wait for the requests of an open; None for a job, whose attempt is open already."""
+        return None if self._job is not None else float("inf") if self._until is None else self._until
+
     def _nonce_window(self) -> float:
         """Returns the seconds to wait for others under one nonce. Half of the attempt's time-out is left for the effect."""
         timeout: Optional[int] = self._policy.get("attempt_timeout_ms")
@@ -1320,6 +1380,15 @@ class Flight:
 
     def _open(self) -> Dict[str, Any]:
         """Opens until the block may run, the flight is decided, or the wait is over. Returns the last answer."""
+        try:
+            return self._open_until_answered()
+        except Busy as e:
+            if self._look_up_error is None:
+                raise
+            raise InDoubt(f"{self.key}: the look-up failed: {_error_text(self._look_up_error)}; the outcome of an earlier effect is "
+                          "unknown until a look-up succeeds (correct look_up, and call again)", problem=e.problem) from self._look_up_error
+
+    def _open_until_answered(self) -> Dict[str, Any]:
         if self._job is not None:
             return self._open_job(self._job)
         self._client._connect("", self._ask_until())
@@ -1354,10 +1423,6 @@ class Flight:
                     raise
                 if not isinstance(e, Busy) or self._waited() >= self._nonce_window():
                     self._abandon_unused(_ABANDON_WAIT)
-    def _ask_until(self) -> Optional[float]:
-        """Returns the end of the wait for the requests of an open; None for a job, whose attempt is open already."""
-        return None if self._job is not None else float("inf") if self._until is None else self._until
-
                 pause = 0.02 * 2 ** failures
                 if isinstance(e, Busy):  # a server that answers early knows that the key stays busy
                     pause = min(max(e.retry_after, 0.02), wait - (time.monotonic() - asked))
@@ -1455,9 +1520,15 @@ class Flight:
 
     def _call_look_up(self) -> Union[Happened, NotHappened, None]:
         try:
-            return cast(Callable[[Flight], Union[Happened, NotHappened, None]], self._look_up)(self)
-        except Exception:
-            _log.exception("flightd: the look-up of %s failed", self.key)
+            found = _awaited(cast(Callable[[Flight], Any], self._look_up)(self))
+            if found is not None and not isinstance(found, (Happened, NotHappened)):
+                raise TypeError(f"look_up returned a {type(found).__name__}: return Happened(...), NotHappened() or None")
+            self._look_up_error = None
+            self._client._note_look_up(self, "")
+            return found
+        except Exception as e:
+            self._look_up_error = e
+            self._client._note_look_up(self, _error_text(e))
             return None
         finally:
             self._look_up_until = None
@@ -1502,9 +1573,13 @@ class Flight:
         interrupted = exc is not None and not isinstance(exc, Exception)
         if exc is None:
             exc = self._rejected_effect  # also if the block caught it: the earlier effect still has an unknown outcome
-        if exc is None and _status_of(self.result) is not None:
+        caught: Optional[BaseException] = None
+        if exc is None and self.result is None and not self._running_effects:
+            exc = caught = self._effect_error  # the block has caught it, and has set no result
+        if exc is None and self._effect_started:
             try:
-                self.result = ok(self.result)
+                self.result = self.result if _status_of(self.result) is None else ok(self.result)
+                _check_ran(self.result)
             except Exception as e:
                 exc = e
         own = self._is_own_error(exc)
@@ -1524,7 +1599,10 @@ class Flight:
             self._nonce.end_report(accepted=False)  # unless it was
         if interrupted:
             return False  # the interrupt of the program goes on
-        return self._finish(flight, outcome, exc)
+        finished = self._finish(flight, outcome, exc)
+        if caught is not None and not finished:
+            raise caught
+        return finished
 
     @staticmethod
     def _note_left(e: Optional[BaseException]) -> None:
@@ -1728,6 +1806,7 @@ class Client:
         self._left_loop_runs = False
         self._forget_sessions()
         self._handlers: Dict[str, Handler] = {}  # by action
+        self._failed_look_ups: Dict[str, str] = {}  # the text that was logged last, by action
         self._stop_worker = threading.Event()
         self._open_margin_ms = _MIN_OPEN_MARGIN_MS
         self._spool_thread: Optional[threading.Thread] = None
@@ -1795,10 +1874,11 @@ class Client:
     def call(self, name: str, id: str, input: Any, act: Callable[[Flight], Any], *, retries: int = 0, **options: Any) -> Any:
         """Calls ``act`` once for the key, inside ``effect()``, and returns its result. After a ``NotDone`` it calls again, up
         to ``retries`` times, after the provider's pause or one that doubles from 0.1 s. ``options`` are those of ``once``."""
+        _check_runs(act)
         for pause in (0.1 * 2 ** min(n, 7) for n in range(retries + 1)):
             try:
                 with self.once(name, id, input, **options) as f, f.effect():
-                    f.result = act(f)
+                    f.result = _result_of(act(f))
                 return f.result
             except (NotDone, Unsettled) as e:
                 retries -= 1
@@ -1926,10 +2006,13 @@ class Client:
         retention  how long the receipt is stored: "30d", "12h"
         """
         name, _ = _name("action", name), _policy_of(policy)
+        _check_runs(look_up)
         if set(policy) - set(_POLICY_FIELDS) - {"retry"}:
             raise TypeError(f"unknown option {sorted(set(policy) - set(_POLICY_FIELDS) - {'retry'})[0]!r}")
 
         def declare(act: Callable[..., Any]) -> "Handler":
+            if inspect.isgeneratorfunction(act) or inspect.isasyncgenfunction(act):
+                _check_runs(act)
             handler = self._handlers[name] = Handler(self, name, act, look_up, policy)
             return handler
         return declare
@@ -1967,6 +2050,13 @@ class Client:
     def stop(self) -> None:
         """Ends ``run``."""
         self._stop_worker.set()
+
+    def _note_look_up(self, flight: Flight, failure: str) -> None:
+        """Logs the failure of a look-up, and not again while the look-ups of the action fail with the same text."""
+        action, seen = flight._action, self._failed_look_ups
+        if failure and seen.get(action) != failure:
+            _log.error("flightd: %s: the look-up failed: %s", flight.key, failure, exc_info=True)
+        seen[action] = failure
 
     def _new_job(self, claim: _Claim, key: str, policy: Dict[str, Any], action: str = "") -> Flight:
         """Returns a job. The action is that of its key, unless the claim was answered with another one: of a step of a saga."""
@@ -2155,6 +2245,8 @@ class Client:
             else:
                 wait = hint or pause * random.uniform(0.5, 1.5)
                 pause = min(2 * pause, 1.0)
+            if until is not None and refusing == last:
+                deadline = min(deadline, until)
             if count == tries or time.monotonic() + wait > deadline:
                 failure._may_have_arrived = may_have_arrived
                 raise failure
@@ -2245,8 +2337,6 @@ class Client:
             self._abandons[0][1].abandoning = False
         self._abandons.append((until, nonce))
 
-            if until is not None and refusing == last:
-                deadline = min(deadline, until)
     def _abandon_loop(self) -> None:
         pause = 0.1
         while True:
@@ -3010,7 +3100,6 @@ class Handler:
         self.client, self.name, self.act, self.look_up, self.policy = client, name, act, look_up, policy
         self.declared = ""  # what the server has answered to the policy; "": it was not asked
         self.differs: Optional[PolicyDiffers] = None  # from the action's document
-        self.invalid: Set[str] = set()  # jobs in a row whose inputs could not be read
         functools.update_wrapper(self, act)
         hints = [h for n, h in _type_hints(act).items() if n != "return" and h is not Flight]
         self._type = next((h for h in hints if dataclasses.is_dataclass(h)), None)
@@ -3024,28 +3113,15 @@ class Handler:
     def wait(self, id: str, timeout: Optional[float] = None) -> Any:
         return self.client.wait(self.name, id, timeout)
 
-    def _add_invalid(self, key: str) -> None:
-        with self.client._lock:
-            known = len(self.invalid)
-            self.invalid.add(key)
-            keys = sorted(self.invalid)
-        if known < len(keys) == _MAX_INVALID_INPUTS:
-            _log.error("flightd: no more jobs of %s are claimed: the inputs of %s are invalid", self.name, keys)
-
     def perform(self, job: Flight) -> None:
         with job as f:
             if not f.replayed:
                 try:
                     value = self._read(f.input)
-                    self.invalid.clear()
-                except (TypeError, ValueError) as e:
-                    self._add_invalid(f.key)
+                except Exception as e:  # also one of the dataclass itself
                     raise NotDone(f"the input is not a {getattr(self._type, '__name__', '')}: {e}") from e
             with f.effect():
-                f.result = self.act(f, value)
-                if inspect.iscoroutine(f.result):
-                    import asyncio
-                    f.result = asyncio.run(f.result)
+                f.result = _result_of(self.act(f, value))
 
     def _read(self, input: Any) -> Any:
         if self._type is None:
@@ -3206,9 +3282,7 @@ class _Worker:
         """Asks for jobs once. What a claim without an answer has opened is abandoned when a renewal lists it."""
         client = self._client
         client._connect("")
-        actions = [name for name, handler in client._handlers.items() if len(handler.invalid) < _MAX_INVALID_INPUTS]
-        if not actions:
-            raise Error("no action is left: the inputs of all are invalid")
+        actions = list(client._handlers)
         wait = int(1000 * _CLAIM_WAIT)
         claim = _Claim(client._ledger_ms(), wait + client._open_margin_ms)
         client._choose_session(claim)
@@ -3257,6 +3331,7 @@ class _Worker:
         flight_id = given.get("flight_id")
         own = given.get("nonce") == f"{claim.text}.{flight_id}" and given.get("session") == session.id
         if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
+            _log.error("flightd: a job is given back: this client cannot read it: %s", given.get("key"))
             return None
         job = self._client._new_job(claim, given["key"], given.get("policy") or {}, given.get("action") or "")
         since = ((answer.get("served_ms") or 0) - (given.get("age_ms") or 0)) / 1000  # the attempt's time-out runs from then
@@ -3275,7 +3350,8 @@ class _Worker:
         except Declined:
             pass
         except Exception as e:
-            _log.warning("flightd: %s has not succeeded: %s: %s (%s)", job.key, type(e).__name__, e, e.__cause__)
+            if not (isinstance(e, InDoubt) and e.__cause__ is job._look_up_error):  # else it is logged
+                _log.warning("flightd: %s has not succeeded: %s: %s (%s)", job.key, type(e).__name__, e, e.__cause__)
         finally:
             self._running.pop(threading.current_thread(), None)
             self._freed.set()

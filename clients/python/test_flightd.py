@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -55,7 +56,6 @@ class Purchase:
     id: uuid.UUID
 
 
-class TestOnce(unittest.TestCase):
 @contextlib.contextmanager
 def forwarding(port, address):
     """Forwards requests from a port to the server at the address."""
@@ -86,6 +86,7 @@ def forwarding(port, address):
         server.shutdown()
 
 
+class TestOnce(unittest.TestCase):
     def setUp(self):
         self.id = uuid.uuid4().hex
         self.spool = tempfile.TemporaryDirectory()
@@ -232,6 +233,127 @@ def forwarding(port, address):
             receipt = caught.exception.receipt
             self.assertEqual((caught.exception.code, receipt.value, receipt.external_id), ("receipt_truncated", kept, "ch_1"))
             self.assertEqual((receipt.size, receipt.digest), (100_002 if content_type == "" else 100_000, first.receipt.digest))
+
+    def test_work_that_has_not_run_is_never_a_success(self):
+        ran = []
+
+        async def act(f):
+            ran.append(1)
+            return 7
+
+        def lazily(f):
+            yield 7
+
+        async def lazily_too(f):
+            yield 7
+        self.assertEqual(self.client.call("test", self.id, {}, act), 7)
+        self.id += "-partial"
+        self.assertEqual(self.client.call("test", self.id, {}, functools.partial(act)), 7)
+        self.assertEqual(len(ran), 2)
+        for wrong in (lazily, lazily_too):
+            with self.assertRaisesRegex(TypeError, "is a generator"):
+                self.client.call("test", self.id + "-new", {}, wrong)
+
+        async def in_a_loop():
+            with self.assertRaisesRegex(TypeError, "asyncio.to_thread"):
+                self.client.call("test", self.id + "-new", {}, act)
+            with self.assertRaises(flightd.InDoubt):  # the function itself may have sent something
+                self.client.call("test", self.id + "-loop", {}, lambda f: act(f))
+        asyncio.run(in_a_loop())
+        self.assertIsNone(self.client.get("test", self.id + "-new"))
+        for i, make in enumerate((lambda: act(None), lambda: lazily(None), lambda: lazily_too(None), lambda: act, lambda: [lazily(None)],
+                                  concurrent.futures.Future)):
+            with self.subTest(i):
+                with self.assertRaises(flightd.InDoubt) as caught:
+                    with self.client.once("test", f"{self.id}-{i}") as f, f.effect():
+                        f.result = make()
+                self.assertRegex(str(caught.exception.__cause__), "may not have run")
+        self.assertEqual(len(ran), 2)
+
+    def test_a_swallowed_error_of_an_effect_is_no_success(self):
+        def once(name, *errors, result=None, **options):
+            with self.client.once("test", f"{self.id}-{name}", **options) as f:
+                for error in errors:
+                    with contextlib.suppress(Exception), f.effect():
+                        if error:
+                            raise error
+                f.result = result
+            return f
+        with self.assertRaises(flightd.InDoubt) as caught:
+            once("unknown", ConnectionError("lost"))
+        self.assertIsInstance(caught.exception.__cause__, ConnectionError)
+        with self.assertRaisesRegex(flightd.NotDone, "closed"):
+            once("not-done", flightd.NotDone("closed"))
+        with self.assertRaises(flightd.Declined):
+            once("refused", flightd.Refused("no"))
+        self.assertEqual(once("result", ConnectionError("lost"), result=5).result, 5)
+        self.assertEqual(once("second", flightd.NotDone("closed"), None).source, "executed")
+        self.assertEqual(once("resent", ConnectionError("lost"), None, recovery="resend").source, "executed")
+        with self.assertRaises(flightd.Unsettled):
+            once("resent-in-vain", None, ConnectionError("lost"), recovery="resend")
+
+    def test_a_bug_in_a_look_up(self):
+        def look_up(f):
+            return nosuchname  # noqa: F821
+        for wrong, text in ((look_up, "NameError: name 'nosuchname' is not defined"), (lambda f: flightd.NotHappened, "TypeError: look_up returned a type"),
+                            (lambda f: True, "TypeError: look_up returned a bool")):
+            self.id += "-next"
+            options = dict(recovery="verify", look_up=wrong, settle=0.01, wait=3)
+            with self.assertLogs("flightd", "ERROR") as logged:
+                with self.assertRaises(flightd.Error), self.client.once("test", self.id, **options) as f, f.effect():
+                    raise ConnectionError("lost")
+                with self.assertRaisesRegex(flightd.InDoubt, "the look-up failed: " + text):
+                    with self.client.once("test", self.id, **options) as f:
+                        self.fail("the block runs")
+            self.assertEqual(sum("the look-up failed: " + text in line for line in logged.output), 1, logged.output)
+
+        async def look_up_later(f):
+            return flightd.Happened({"id": "ch_1"})
+        options["look_up"], options["wait"] = look_up_later, 20
+        with self.client.once("test", self.id, **options) as f, f.effect():
+            self.fail("the effect runs")
+        self.assertEqual(f.result, {"id": "ch_1"})
+
+    def test_a_refused_connection_ends_within_the_wait(self):
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+            client = flightd.Client(f"{address},{address}/2", spool="", retry_timeout=100)
+            self.addCleanup(client.close)
+            for wait in (0, 0.5):
+                with self.assertRaises(flightd.Unavailable):
+                    with client.once("test", self.id, wait=wait):
+                        self.fail("the block runs")
+                with self.assertRaises(flightd.Unavailable):
+                    client.wait("test", self.id, timeout=wait)
+        # It would take 100 s each otherwise.
+
+    def test_a_wait_without_limit_lasts_through_an_outage(self):
+        self.run_once(5)
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+        client = flightd.Client(f"http://127.0.0.1:{port}", spool="", retry_timeout=0.1)
+        self.addCleanup(client.close)
+        ended = []
+
+        def wait(f):
+            with contextlib.suppress(Exception):
+                ended.append(f())
+
+        def once():
+            with client.once("test", self.id, wait=None) as f, f.effect():
+                self.fail("the effect runs")
+            return f.result
+        threads = [threading.Thread(target=wait, args=(f,), daemon=True)
+                   for f in (once, lambda: client.wait("test", self.id))]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        with forwarding(port, os.environ["FLIGHTD_ADDR"]):
+            for thread in threads:
+                thread.join(60)
+        self.assertEqual(ended, [5, 5])
 
     def test_invalid_texts_do_not_block_a_report(self):
         with self.client.once("test", self.id) as f:
@@ -1153,6 +1275,14 @@ class Order:
     note: str = ""
 
 
+class Awaitable:
+    def __init__(self, f):
+        self.f = f
+
+    def __await__(self):
+        return self.f().__await__()
+
+
 class TestJobs(unittest.TestCase):
     """Jobs and workers, with a server."""
 
@@ -1267,21 +1397,71 @@ class TestJobs(unittest.TestCase):
                 self.client.wait(saga, "b-1", timeout=30)
         self.assertEqual(calls, [("book", f"default/{saga}/b-1#hotel"), ("pay", {"id": "room_17"}), ("cancel", {"cents": 5})])
 
-    def test_invalid_inputs_stop_the_action(self):
+    def test_invalid_inputs_do_not_stop_the_action(self):
         @self.client.worker(self.action, retry=1)
         def act(job, order: Order):
-            self.fail("it runs")
-        inputs = [{"cents": "5"}, {"dollars": 5}, 5]
+            return order.cents
+        inputs = [{"cents": "5"}, {"dollars": 5}, 5, None, [], {"cents": None}]
         for i, input in enumerate(inputs):
             act.submit(str(i), input)
-        with self.assertLogs("flightd", "WARNING") as logged, self.working(concurrency=1):  # the next claim knows of the input before
+        with self.assertLogs("flightd", "WARNING") as logged, self.working(concurrency=1):
             for i in range(len(inputs)):
                 with self.assertRaisesRegex(flightd.Failed, "."):
                     act.wait(str(i), timeout=30)
-            while "no action is left" not in " ".join(logged.output):
-                time.sleep(0.02)
-        self.assertEqual(sum("no more jobs" in line for line in logged.output), 1)
+            act.submit("good", {"cents": 7})
+            self.assertEqual(act.wait("good", timeout=30), 7)
         self.assertIn("the input is not a Order: cents is not int: '5'", " ".join(logged.output))
+
+    def test_handlers_whose_work_has_not_run(self):
+        def lazily(job, input):
+            yield input
+        with self.assertRaisesRegex(TypeError, "lazily is a generator"):
+            self.client.worker(self.action)(lazily)
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        ran = []
+
+        async def later():
+            await asyncio.sleep(0)
+            ran.append(1)
+            return "ran"
+        results = {"future": lambda: pool.submit(lambda: ran.append(1) or "ran"), "coroutine": later,
+                   "awaitable": lambda: Awaitable(later), "generator": lambda: lazily(1, 1),
+                   "map": lambda: map(ran.append, [1]), "function": lambda: later, "partial": lambda: functools.partial(ran.append, 1),
+                   "list": lambda: [lazily(1, 1)], "dict": lambda: {"a": later()}}
+
+        @self.client.worker(self.action)
+        def act(job, input):
+            return results[input]()
+        with self.assertLogs("flightd", "WARNING"), self.working():
+            for name in results:
+                with self.subTest(name):
+                    act.submit(name, name)
+                    if name in ("future", "coroutine", "awaitable"):
+                        self.assertEqual(act.wait(name, timeout=30), "ran")
+                    else:
+                        with self.assertRaises(flightd.InDoubt):
+                            act.wait(name, timeout=30)
+        self.assertEqual(len(ran), 3)
+
+    def test_a_bug_in_a_look_up_of_a_worker_is_logged_once(self):
+        looks = []
+
+        def look_up(f):
+            looks.append(1)
+            return nosuchname  # noqa: F821
+
+        @self.client.worker(self.action, recovery="verify", settle=0.01, look_up=look_up)
+        def act(job, input):
+            raise ConnectionError("lost")
+        with self.assertLogs("flightd", "WARNING") as logged, self.working():
+            act.submit("1")
+            until = time.monotonic() + 60
+            while len(looks) < 3:
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.02)
+        self.assertEqual(sum("the look-up failed: NameError: name 'nosuchname'" in line for line in logged.output), 1, logged.output)
+        self.assertNotIn("Busy", " ".join(logged.output))
 
     def test_wrong_options(self):
         for wrong in (lambda: self.client.worker("a", windw=5), lambda: self.client.submit("a", "b", windw=5)):

@@ -1016,6 +1016,20 @@ function bodyFields(externalId: unknown, contentType: string, body: Buffer): Jso
   return fields;
 }
 
+function isIterator(v: any): boolean {
+  return typeof v?.next === "function" && (Symbol.iterator in v || Symbol.asyncIterator in v);
+}
+
+/** Throws a TypeError for a result that is, or contains, work that may not have run: a generator, a promise, or a function. */
+function checkRan(value: unknown): void {
+  const plain = typeof value === "object" && value !== null && [Object.prototype, null].includes(Object.getPrototypeOf(value));
+  const parts: any[] = Array.isArray(value) ? value : plain && !isIterator(value) ? Object.values(value as object) : [value];
+  const lazy = parts.find((v) => isIterator(v) || typeof v?.then === "function" || (typeof v === "function" && !plain));
+  if (lazy === undefined) return;
+  const kind = isIterator(lazy) ? "a generator" : typeof lazy === "function" ? "a function" : "a promise";
+  throw new TypeError(`the result is or has ${kind}, whose work may not have run: call or await it inside effect()`);
+}
+
 /** Truncates a text to the length that the ledger stores. */
 function truncate(text: string): string {
   return Buffer.from(text).subarray(0, MAX_TEXT).toString().replace(/\uFFFD$/, "");
@@ -1064,6 +1078,7 @@ export class Flight<I = unknown> {
   private resendWindow: TimeWindow | undefined; // the provider surely remembers the key until then
   private hasUnknownEffect = false; // an effect has ended with an unknown outcome
   /** @internal the error of an effect that was not allowed after it */ rejectedEffect: LeaseLost | undefined;
+  /** @internal of the last effect, unless a later one has succeeded in its place */ effectError: { error: unknown } | undefined;
   /** @internal */ runningEffects = 0;
   private possibleEffects = 0; // ended effects without proof that they did not happen
   private readonly effectErrors: unknown[] = []; // NotDone and Refused of this flight, thrown in an effect
@@ -1114,8 +1129,12 @@ export class Flight<I = unknown> {
     const started = now();
     let happened = true;
     try {
-      return await call(this);
+      const value = await call(this);
+      if (isIterator(value)) checkRan(value);
+      if (resends || !this.hasUnknownEffect) this.effectError = undefined;
+      return value;
     } catch (e) {
+      this.effectError = { error: e };
       happened = !this.isOwnError(e);
       if (!happened) this.effectErrors.push(e);
       this.hasUnknownEffect ||= happened;
@@ -1264,6 +1283,7 @@ class Call<T, I> {
   readonly client: Client;
   nonce: Nonce; // the newest one
   job: Answer | undefined; // the answer of a claim that has handed it out
+  lookUpError: { error: unknown } | undefined; // of the last look-up
   private readonly nonces: Nonce[] = [];
   private readonly request: Json;
   private policy: Json; // in force, as far as an answer has told: that of the flight's first caller
@@ -1282,6 +1302,8 @@ class Call<T, I> {
     this.options = options;
     this.until = performance.now() + (options.waitMs ?? DEFAULT_WAIT_MS);
   }
+
+  private get action(): string { return String(this.request["action"]); }
 
   private get waitIsOver(): boolean { return this.until - performance.now() < 1; }
 
@@ -1327,6 +1349,17 @@ class Call<T, I> {
 
   /** Opens until the callback may run, the wait is over, or the flight is decided; then it returns the flight. */
   private async open(): Promise<Attempt | Json> {
+    try {
+      return await this.openUntilAnswered();
+    } catch (e) {
+      if (!(e instanceof Busy && this.lookUpError)) throw e;
+      const { error } = this.lookUpError;
+      throw new InDoubt(`${this.key}: the look-up failed: ${textOf(error)}; the outcome of an earlier effect is unknown until a ` +
+        "look-up succeeds (correct lookUp, and call again)", "in_doubt", e.problem, error);
+    }
+  }
+
+  private async openUntilAnswered(): Promise<Attempt | Json> {
     if (this.job) return this.openJob(this.job);
     await this.client.connect(this.options.signal, this.until);
     await this.newNonce();
@@ -1474,9 +1507,16 @@ class Call<T, I> {
 
   private async callLookUp(lookUp: (f: Flight<I>) => Promise<Found> | Found, f: Flight<I>): Promise<Found> {
     try {
-      return await lookUp(f);
-    } catch (e) {
-      this.client.log(`the look-up of ${this.key} failed: ${textOf(e)}`);
+      const found: any = await lookUp(f);
+      if (found != null && typeof found.happened !== "boolean") {
+        throw new TypeError("lookUp returned another value than { happened: true, ... }, { happened: false } or undefined");
+      }
+      this.lookUpError = undefined;
+      this.client.noteLookUp(this.action, this.key, "");
+      return found;
+    } catch (error) {
+      this.lookUpError = { error };
+      this.client.noteLookUp(this.action, this.key, textOf(error));
       return undefined;
     }
   }
@@ -1500,6 +1540,8 @@ class Call<T, I> {
     try {
       value = await act(f);
       if (value instanceof Response && value.ok && !f.callbackEnded) value = await ok<T>(value);
+      if (value == null && f.effectError && f.runningEffects === 0 && !f.rejectedEffect) throw f.effectError.error; // the callback caught it
+      if (f.effectStarted) checkRan(value);
       f.endCallback();
       const axios: any = isAxiosAnswer(value) ? value : undefined;
       const status = isProviderAnswer(value) && !value.ok ? value.status : axios && !(axios.status >= 200 && axios.status < 300) ? axios.status : undefined;
@@ -1651,6 +1693,11 @@ interface AskOptions {
   retryTimeoutMs?: number;
   /** most tries; not limited by default */
   tries?: number;
+  /**
+   * the end of the caller's wait, by performance.now(): with Infinity the request is retried without limit, and while every
+   * server refuses connections it ends by then
+   */
+  until?: number;
   signal?: AbortSignal | undefined;
 }
 
@@ -1693,11 +1740,6 @@ export class Client {
    * the others in turn. The client stays with the first deployment that answers
    */
   constructor(address?: string, options: ClientOptions = {}) {
-  /**
-   * the end of the caller's wait, by performance.now(): with Infinity the request is retried without limit, and while every
-   * server refuses connections it ends by then
-   */
-  until?: number;
     const { token, ...others } = options;
     this.options = others;
     this.#token = tokenSource(token, options.tokenFile, (m) => this.log(m));
@@ -1876,6 +1918,14 @@ export class Client {
     return own.differs;
   }
 
+  private readonly failedLookUps = new Map<string, string>(); // the text that was logged last, by action
+
+  /** @internal Logs the failure of a look-up, and not again while the look-ups of the action fail with the same text. */
+  noteLookUp(action: string, key: string, failure: string): void {
+    if (failure && this.failedLookUps.get(action) !== failure) this.log(`${key}: the look-up failed: ${failure}`);
+    this.failedLookUps.set(action, failure);
+  }
+
   /** @internal Returns a job that a claim has opened. */
   newJob(claim: Claim, key: string, policy: Json, options: OnceOptions<any> = {}): Call<any, any> {
     const [, action = "", id = ""] = /^[^/]+\/([^/]+)\/(.+)$/.exec(key) ?? [];
@@ -1984,6 +2034,7 @@ export class Client {
     let round = { order: [0], probe: -1 }; // a round tries each server once
     let rejected: FlightdError | undefined; // the error of a server of this round that does not admit the caller
     let unusable = 0; // servers of this round with such an error, or without an answer
+    let refusing = 0; // servers of this round where none listens
     let hint = 0; // the longest pause that a server of this round asked for
     const last = this.servers.length;
     for (let count = 1, pause = 20; ; count++) {
@@ -2022,6 +2073,7 @@ export class Client {
           unusable++;
           const noServer = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes((e as { code?: string }).code ?? "");
           mayHaveArrived ||= !noServer;
+          if (noServer) refusing++;
           const where = `no server answers at ${this.servers[server]}: ${textOf(e instanceof AggregateError ? e.errors[0] : e)}`;
           failure = new Unavailable(noServer ? `${where} (${NO_SERVER_HINT})` : where, "unreachable", {}, e);
         }
@@ -2035,7 +2087,6 @@ export class Client {
       hint = Math.max(hint, Math.min(failure.problem["retry_after_ms"] ?? 0, 5000));
       let wait = 0; // the next server is tried at once
       if (count % last === 0 || (count > last && !ONE_SERVER_CODES.includes(failure.code))) {
-    let refusing = 0; // servers of this round where none listens
         wait = hint || pause * (0.5 + Math.random());
         pause = Math.min(2 * pause, 1000);
       }
@@ -2074,7 +2125,6 @@ export class Client {
     if (failure) throw failure;
     return { data: unchanged ? Buffer.from("null") : data, sentAt };
   }
-          if (noServer) refusing++;
 
   /**
    * Reads the deployment of the first server that answers, and sends the reports that wait on disk for it. The client stays
@@ -3055,7 +3105,10 @@ export class Worker {
   private jobOf(claim: Claim, session: Session, given: Json, { json, sentAt }: Answer): Call<any, any>[] {
     const flightId: string = given["flight_id"];
     const own = given["nonce"] === `${claim.text}.${flightId}` && given["session"] === session.id;
-    if (!own || flightId !== flightIdForKey(String(given["key"])) || !["proceed", "verify"].includes(given["decision"])) return [];
+    if (!own || flightId !== flightIdForKey(String(given["key"])) || !["proceed", "verify"].includes(given["decision"])) {
+      this.client.log(`a job is given back: this client cannot read it: ${given["key"]}`);
+      return [];
+    }
     const lookUp = this.handlers.get(actionOf(given))?.lookUp;
     const job = this.client.newJob(claim, given["key"], given["policy"] ?? {}, lookUp ? { lookUp } : {});
     const since = (json["served_ms"] ?? 0) - (given["age_ms"] ?? 0); // the attempt's time-out runs from then
@@ -3076,7 +3129,8 @@ export class Worker {
         });
       }
     } catch (e) {
-      if (!(e instanceof Declined)) this.client.log(`${job.key} has not succeeded: ${textOf(e)}`);
+      const logged = e instanceof InDoubt && job.lookUpError && e.cause === job.lookUpError.error;
+      if (!(e instanceof Declined) && !logged) this.client.log(`${job.key} has not succeeded: ${textOf(e)}`);
     }
   }
 }
