@@ -2155,8 +2155,8 @@ class Client:
         because the request changes nothing.
 
         It raises the error of a problem document, or Unavailable if no server answers within retry_timeout. An answer
-        without must_contain is not from flightd and counts as no answer. until is the end of the caller's wait: if it has
-        none (infinity), the request is retried without limit, and while every server refuses connections it ends by then.
+        without must_contain is not from flightd and counts as no answer. until is the end of the caller's wait: while every
+        server refuses connections, the tries end by then, or never if it is infinity and nothing was sent.
         """
         data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce,
                                       report, until=until)
@@ -2167,8 +2167,6 @@ class Client:
                  nonce: str = "", report: Optional[_Report] = None, extra: Optional[Dict[str, str]] = None,
                  until: Optional[float] = None) -> Tuple[bytes, _Instant]:
         self._connect(path, until)
-        if until == float("inf"):
-            retry_timeout = until
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
         if payload is not None:
@@ -2245,11 +2243,13 @@ class Client:
             else:
                 wait = hint or pause * random.uniform(0.5, 1.5)
                 pause = min(2 * pause, 1.0)
+            unlimited = until == float("inf") and refusing == last and not may_have_arrived
             if until is not None and refusing == last:
                 deadline = min(deadline, until)
-            if count == tries or time.monotonic() + wait > deadline:
+            if count == tries or time.monotonic() + wait > deadline and not unlimited:
                 failure._may_have_arrived = may_have_arrived
                 raise failure
+            deadline = None if unlimited else deadline
             time.sleep(wait)
 
     def _connect(self, path: str, until: Optional[float] = None) -> None:

@@ -1694,8 +1694,8 @@ interface AskOptions {
   /** most tries; not limited by default */
   tries?: number;
   /**
-   * the end of the caller's wait, by performance.now(): with Infinity the request is retried without limit, and while every
-   * server refuses connections it ends by then
+   * the end of the caller's wait, by performance.now(): while every server refuses connections, the tries end by then, or never
+   * if it is Infinity and nothing was sent
    */
   until?: number;
   signal?: AbortSignal | undefined;
@@ -2082,7 +2082,8 @@ export class Client {
         rejected.mayHaveArrived = mayHaveArrived;
         throw rejected;
       }
-      deadline ||= performance.now() + (o.until === Infinity ? Infinity : o.retryTimeoutMs ?? this.retryTimeoutMs);
+      const unlimited = o.until === Infinity && refusing === last && !mayHaveArrived;
+      deadline ||= performance.now() + (o.retryTimeoutMs ?? this.retryTimeoutMs);
       if (refusing === last) deadline = Math.min(deadline, o.until ?? Infinity);
       hint = Math.max(hint, Math.min(failure.problem["retry_after_ms"] ?? 0, 5000));
       let wait = 0; // the next server is tried at once
@@ -2090,10 +2091,11 @@ export class Client {
         wait = hint || pause * (0.5 + Math.random());
         pause = Math.min(2 * pause, 1000);
       }
-      if (count === o.tries || performance.now() + wait > deadline) {
+      if (count === o.tries || (performance.now() + wait > deadline && !unlimited)) {
         failure.mayHaveArrived = mayHaveArrived;
         throw failure;
       }
+      if (unlimited) deadline = 0;
       await sleep(wait, undefined, o.signal ? { signal: o.signal } : {});
     }
   }
