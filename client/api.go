@@ -62,11 +62,16 @@ type SessionAnswer struct {
 // *Error, which may wrap *InDoubt, *Conflict, *Busy, *Unapproved, *Expired or *OpenExpired; *Unavailable when no server
 // answers. An answer with Decision replay may be of a flight that failed.
 func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenAnswer, error) {
+	return c.openWithin(ctx, key, r, time.Time{})
+}
+
+// openWithin is Open for a caller whose wait ends at until.
+func (c *Client) openWithin(ctx context.Context, key flight.Key, r OpenRequest, until time.Time) (OpenAnswer, error) {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: strictjson.Append(nil, &r), nonce: r.Nonce}, r.WaitMS)
+	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: strictjson.Append(nil, &r), nonce: r.Nonce, waitUntil: until}, r.WaitMS)
 }
 
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
@@ -239,10 +244,14 @@ func pauseUnlessWaited(ctx context.Context, resp response, wait time.Duration) b
 
 // WaitFlight returns a flight as soon as its version differs from seen, or unchanged after wait.
 func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
+	return re.waitFlight(ctx, id, seen, wait, 0)
+}
+
+func (re *requester) waitFlight(ctx context.Context, id flight.ID, seen string, wait, retryTimeout time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	resp, err := re.ask(ctx, request{
 		method: http.MethodGet, path: flightPath(id, ""), flightID: id, ifNoneMatch: `"` + seen + `"`,
-		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout,
+		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout, retryTimeout: retryTimeout,
 	})
 	if err == nil && resp.status == http.StatusNotModified {
 		if !pauseUnlessWaited(ctx, resp, wait) {
@@ -253,10 +262,14 @@ func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, 
 	return flightOf(id, resp, err)
 }
 
+// untilEndOfContext is a time for retries that only the end of a context bounds.
+const untilEndOfContext = 100 * 365 * 24 * time.Hour
+
 // WaitResult is Wait for the whole result. A flight that awaits approval has not ended; if ctx ends then, the error wraps *Unapproved, too.
+// The wait lasts through an outage of the servers, until ctx ends.
 func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result, error) {
 	for seen, unapproved := "", false; ; {
-		f, err := c.WaitFlight(ctx, key.FlightID(), seen, wire.MaxWaitMS*time.Millisecond/2)
+		f, err := c.waitFlight(ctx, key.FlightID(), seen, wire.MaxWaitMS*time.Millisecond/2, untilEndOfContext)
 		switch missing := (*effect.Missing)(nil); {
 		case ctx.Err() != nil && unapproved:
 			return effect.Result{}, fmt.Errorf("%w: %w", &effect.Unapproved{Key: key}, context.Cause(ctx))

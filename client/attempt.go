@@ -93,7 +93,7 @@ func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 			o.firstSent = asked
 		}
 		r.WaitMS = &wait
-		answer, err := o.client.Open(ctx, o.key, r)
+		answer, err := o.client.openWithin(ctx, o.key, r, o.waitUntil)
 		if err == nil {
 			o.policy = s.Policy // unless the answer names that of the flight's first caller
 		}

@@ -390,6 +390,27 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, flight.SourceLookup, g.flight(key).Receipt.Source)
 }
 
+// A look-up that fails until the wait is over is the reason of the error, and not a busy key.
+func TestLookUpThatFails(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	for name, look := range map[string]func(){"an error": func() {}, "panic: nosuchname": func() { panic("nosuchname") }} {
+		verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
+		verify.Key, verify.Wait = flight.MustKey("default/charge/"+strings.ReplaceAll(name, " ", "-")), 300*time.Millisecond
+		verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+			look()
+			return flight.FindingNone, effect.Answer{}, errors.New("an error")
+		}
+		_, err := c.Do(t.Context(), verify, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.NoError(t, at.Sending())
+			return effect.Answer{}, errors.New("connection lost")
+		})
+		var doubt *client.InDoubt
+		require.ErrorAs(t, err, &doubt)
+		require.Equal(t, "the look-up failed: "+name, doubt.Cause)
+	}
+}
+
 // A look-up that ends its goroutine counts as one that found nothing out, and its callers get the result.
 func TestLookUpThatDoesNotReturn(t *testing.T) {
 	g := newFixture(t)

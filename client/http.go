@@ -51,6 +51,7 @@ type request struct {
 	timeout      time.Duration // of one try; 0 is 10 s
 	retryTimeout time.Duration // how long tries that fail are repeated; 0 is WithRetryTimeout
 	maxTries     int           // maximum number of tries; 0 is no bound besides the time
+	waitUntil    time.Time     // end of the caller's wait, which ends tries while every server refuses connections; zero: no such end
 }
 
 // response is a complete answer.
@@ -86,14 +87,14 @@ func (re *requester) ask(ctx context.Context, r request) (response, error) {
 	var mayArrive, retriedStale, doubtedExpiry bool
 	var reason error // why the last complete try failed: the end of ctx, which cuts a later one short, does not say it
 	var order []int  // of this round
-	var probe, rejections, silent int
+	var probe, rejections, silent, refusing int
 	var rejected error     // of a server of this round that has rejected the request unread
 	var hint time.Duration // the longest pause that a server of this round asked for
 	for try := 1; ; try++ {
 		place := (try - 1) % len(re.servers)
 		if place == 0 {
 			order, probe = re.picker.pick(len(re.servers), r.maxTries == 0) // a bounded number of tries is not spent on probes
-			rejections, silent, rejected, hint = 0, 0, nil, 0
+			rejections, silent, refusing, rejected, hint = 0, 0, 0, nil, 0
 		}
 		server := order[place]
 		resp, err := re.try(ctx, server, &r)
@@ -129,6 +130,12 @@ func (re *requester) ask(ctx context.Context, r request) (response, error) {
 		}
 		if deadline.IsZero() {
 			deadline = time.Now().Add(retryTimeout)
+		}
+		if !mayHaveArrived(err) && problemOf(err) == nil {
+			refusing++
+		}
+		if refusing == len(re.servers) && !r.waitUntil.IsZero() && r.waitUntil.Before(deadline) {
+			deadline = r.waitUntil
 		}
 		mayArrive = mayArrive || mayHaveArrived(err)
 		if reason == nil || !errors.Is(err, errGivenUp) {

@@ -158,11 +158,19 @@ func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string
 	return results, nil
 }
 
-// Wait waits until a job has ended, and returns its receipt, decoded from JSON. Anybody may wait, and later, by its key. Errors:
+// Wait waits until a job has ended, and returns its receipt, decoded from JSON. Anybody may wait, and later, by its key: a key of
+// the package (Key), or one with its namespace, as in Job.Key. Errors:
 // *Declined, *Failed, *InDoubt for a flight that needs a person, *Expired, and those of ctx, with *Unapproved if the job awaits an approval then.
-func Wait[T any](ctx context.Context, c *Client, key flight.Key) (T, error) {
+func Wait[T any, K flight.Key | Ref](ctx context.Context, c *Client, key K) (T, error) {
 	var zero T
-	result, err := c.WaitResult(ctx, key)
+	whole, _ := any(key).(flight.Key)
+	if ref, ok := any(key).(Ref); ok {
+		var err error
+		if whole, err = c.Key(ref.name, ref.id); err != nil {
+			return zero, err
+		}
+	}
+	result, err := c.WaitResult(ctx, whole)
 	if err != nil {
 		return zero, err
 	}

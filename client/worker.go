@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -45,6 +47,7 @@ type jobHandler struct {
 	effect effect.Handler
 	lookUp effect.LookUp
 	policy wire.ActionPolicy // that the worker brings, until it is declared
+	failed atomic.Value      // string: how the last look-up failed; it is logged once
 }
 
 // WorkerOption is an option of Client.Worker.
@@ -230,6 +233,13 @@ func (w *Worker) perform(ctx context.Context, run *runner.Runner, j *handedJob) 
 	}
 	if !j.taken { // not begun: another worker may
 		j.opening.abandonInBackground(context.WithoutCancel(ctx))
+	}
+	failure := ""
+	if doubt, ok := errors.AsType[*effect.InDoubt](err); ok && strings.HasPrefix(doubt.Cause, runner.LookUpFailedCause) {
+		failure = doubt.Cause
+	}
+	if call.LookUp != nil && h.failed.Swap(failure) == failure && failure != "" {
+		return
 	}
 	if err != nil && !errors.As(err, new(*effect.Declined)) {
 		w.client.opts.logger.Warn("flightd: a job has not succeeded", "key", call.Key.String(), "error", err)

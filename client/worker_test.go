@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -284,6 +285,79 @@ func testLookUps(t *testing.T, publicURL string) {
 	require.EqualValues(t, 2, lookUps.Load())
 	require.EqualValues(t, 2, g.flight(key).AttemptNumber())
 	require.Zero(t, opens.Load())
+}
+
+// lockedLog is a log for concurrent writes and reads.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A wait for a job lasts through an outage that is longer than the time for retries.
+func TestWait_LastsThroughAnOutage(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect(client.WithRetryTimeout(time.Millisecond))
+	key := g.submit(c, "1")
+	g.work(g.connect(), func(context.Context, client.Attempt, int) (int, error) { return 7, nil })
+	var cut atomic.Int32
+	g.setFault(func(r *http.Request) fault {
+		if r.Method == http.MethodGet && cut.Add(1) <= 5 {
+			return cutAfter
+		}
+		return none
+	})
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 7, got)
+	require.Greater(t, cut.Load(), int32(5))
+}
+
+// The failures of a look-up are logged once, as such.
+func TestWorker_FailingLookUp_LoggedOnce(t *testing.T) {
+	g := newFixture(t)
+	log := new(lockedLog)
+	c := g.connect(client.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	var looks atomic.Int32
+	w := c.Worker()
+	w.Handle("charge", func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+		looks.Add(1)
+		return flight.FindingNone, effect.Answer{}, errors.New("nosuchname")
+	}, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, errors.Join(at.Sending(), errors.New("connection lost"))
+	})
+	g.submit(c, "1", client.JobPolicy(flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond}))
+	stop := g.run(w)
+	require.Eventually(t, func() bool { return looks.Load() >= 4 }, time.Minute, time.Millisecond)
+	stop()
+	require.Equal(t, 1, strings.Count(log.String(), "the look-up failed: nosuchname"), log.String())
+	require.NotContains(t, log.String(), "still open")
+}
+
+// A job is waited for by the key of the package, which has no namespace, as by the whole key.
+func TestWait_ByEitherKey(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	key := g.submit(c, "1")
+	g.work(c, func(context.Context, client.Attempt, int) (int, error) { return 7, nil })
+	got, err := client.Wait[int](t.Context(), c, client.Key("charge", "1"))
+	require.NoError(t, err)
+	again, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, got, again)
+	_, err = client.Wait[int](t.Context(), c, client.Key("", "1"))
+	require.ErrorAs(t, err, new(*flight.InvalidError))
 }
 
 // An action that is named twice is claimed once, for the last handler.

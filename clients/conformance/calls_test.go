@@ -351,8 +351,20 @@ func rejectedWhileAnotherIsDown(t *trial) {
 // Without a server no effect starts.
 func noServer(t *trial) {
 	d := t.driver(func(s *setup) { s.Address, s.RetryTimeoutMS = "http://127.0.0.1:1", 300 })
-	t.requireAnswer(d.do(t.call()), "unavailable")
+	t.requireAnswer(d.do(t.call(waitMS(20_000))), "unavailable")
 	require.Empty(t, t.providerRequests())
+}
+
+// refusedWithinTheWait: a call that begins while every server refuses connections ends with its wait, after one round. It would take longer
+// than the test waits otherwise.
+func refusedWithinTheWait(t *trial) {
+	d := t.driver(func(s *setup) { s.RetryTimeoutMS = int(2 * waitTimeout / time.Millisecond) })
+	t.requireAnswer(d.do(t.call(func(c *call) { c.ID += "-warm-up" })), "executed") // it is connected
+	t.proxy.refuse()
+	for _, wait := range []int{1, 500} {
+		t.requireAnswer(d.do(t.call(waitMS(wait))), "unavailable")
+	}
+	require.Len(t, t.charges(), 1)
 }
 
 // abandonAfterLostAnswer: an open whose caller's time-out ended is abandoned and leaves no doubt, because nothing was

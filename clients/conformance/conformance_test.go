@@ -22,7 +22,7 @@ func scenarios() []scenario {
 		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneAfterSuccess}, {"unknown-stops-attempt", unknownStopsAttempt},
 		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld}, {"resolved-without-receipt", resolvedWithoutReceipt},
 		{"error-before-effect", errorBeforeEffect}, {"work-after-return", workAfterReturn}, {"timeout-before-effect", timeoutBeforeEffect}, {"not-done", notDone}, {"busy", busy},
-		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"pinned-deployment", pinnedDeployment}, {"no-server", noServer}, {"rejected-while-another-is-down", rejectedWhileAnotherIsDown}, {"answer-after-trust", answerAfterTrust}, {"answer-after-its-session", answerAfterItsSession},
+		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"pinned-deployment", pinnedDeployment}, {"no-server", noServer}, {"refused-within-the-wait", refusedWithinTheWait}, {"rejected-while-another-is-down", rejectedWhileAnotherIsDown}, {"answer-after-trust", answerAfterTrust}, {"answer-after-its-session", answerAfterItsSession},
 		{"late-renewals", lateRenewals}, {"abandon-after-lost-answer", abandonAfterLostAnswer}, {"abandon-after-outage", abandonAfterOutage},
 		{"server-killed-during-effect", serverKilledDuringEffect}, {"server-down-at-report", serverDownAtReport},
 		{"server-down-for-three-ttls", serverDownForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},

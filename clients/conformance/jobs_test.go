@@ -17,7 +17,7 @@ func jobScenarios() []scenario {
 	return []scenario{{"job-submitted-three-times", jobSubmittedThreeTimes}, {"job-of-a-killed-worker-hold", jobOfAKilledWorkerHold},
 		{"job-of-a-killed-worker-resend", jobOfAKilledWorkerResend}, {"job-of-a-worker-without-lookup", jobOfAWorkerWithoutLookUp},
 		{"job-not-done-is-handed-out-again", jobNotDone}, {"claim-answer-lost", claimAnswerLost}, {"claims-without-room", claimsWithoutRoom},
-		{"claims-rejected", claimsRejected}, {"wait-without-room", waitWithoutRoom}, {"wait-through-an-approval", waitThroughApproval},
+		{"claims-rejected", claimsRejected}, {"wait-without-room", waitWithoutRoom}, {"wait-through-an-approval", waitThroughApproval}, {"wait-through-an-outage", waitThroughOutage},
 		{"batch-answered-by-maintenance", batchAnsweredByMaintenance}, {"worker-drains", workerDrains}, {"closed-client-claims-nothing", closedClientClaimsNothing}}
 }
 
@@ -198,6 +198,25 @@ func waitThroughApproval(t *trial) {
 	a := p.waitOne()
 	require.Empty(t, a.Error, a.Detail)
 	require.Equal(t, "duplicate", a.Source)
+	t.requireOneEffect(1)
+}
+
+// waitThroughOutage: a wait for a job without limit outlasts an outage that is longer than the client's time for retries.
+func waitThroughOutage(t *trial) {
+	t.proxy.setFaults(func(string) fault { return fault{noWait: true} })
+	p := t.driver(t.ownNamespace, func(s *setup) { s.RetryTimeoutMS = 300 }).begin(t.call(submit(1)))
+	reads := func() (n int) { return len(t.proxy.requests("/" + t.flight().ID)) }
+	t.waitFlight("is queued", func(f wireFlight) bool { return f.State == "ready" })
+	eventually(t, "it waits", waitTimeout, func() bool { return reads() > 0 })
+	before := reads()
+	t.proxy.setFaults(func(string) fault { return fault{drop: true} })
+	eventually(t, "it asks again", waitTimeout, func() bool { return reads() > before })
+	<-time.After(3 * time.Second) // ten times the time for retries
+	require.Empty(t, p.answers)
+	t.proxy.setFaults(nil)
+	t.worker()
+	a := p.waitOne()
+	require.Empty(t, a.Error, a.Detail)
 	t.requireOneEffect(1)
 }
 

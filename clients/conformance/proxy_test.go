@@ -53,6 +53,7 @@ func (a *cannedAnswer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 type proxy struct {
 	server *server
 	url    string
+	refuse func() // ends the proxy: from then on its address refuses connections
 
 	repeats sync.WaitGroup                   // repeated requests; the test's cleanup waits for them
 	note    func(format string, args ...any) // of a soak
@@ -86,6 +87,7 @@ func newProxy(t testing.TB, h *server) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: p, ReadHeaderTimeout: waitTimeout, ErrorLog: log.New(io.Discard, "", 0)}
+	p.refuse = func() { _ = server.Close() }
 	served := make(chan struct{})
 	scheme := "http://"
 	if h.access != nil {

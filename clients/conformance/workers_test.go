@@ -29,11 +29,11 @@ func pay(_ context.Context, o Order, _ string) (Charge, error) {
 }
 
 func submitAndWait(ctx context.Context, c *client.Client, order Order) (charge Charge, err error) {
-	job, err := c.Submit(ctx, client.Key("charge", order.ID), order, client.Resend(24*time.Hour), client.Lane("customer/"+order.Customer))
+	_, err = c.Submit(ctx, client.Key("charge", order.ID), order, client.Resend(24*time.Hour), client.Lane("customer/"+order.Customer))
 	if err != nil {
 		return charge, err
 	}
-	charge, err = client.Wait[Charge](ctx, c, job.Key) // anybody may wait, also later
+	charge, err = client.Wait[Charge](ctx, c, client.Key("charge", order.ID)) // anybody may wait: another process, and later
 	return charge, err
 }
 

@@ -116,12 +116,13 @@ func callHandler(spec *effect.Spec, h effect.Handler, end *Completion) {
 const defaultLookUpTimeout = 30 * time.Second
 
 // runLookUp calls the look-up on its own goroutine. It returns FindingNone (the look-up could not find out) after an
-// error, a panic, an unknown finding, or when the look-up does not return. Close waits for the goroutine, which counts
-// as Work.
-func (r *Runner) runLookUp(c *call, a *Answer) (flight.Finding, effect.Answer) {
+// error, a panic, an unknown finding, or when the look-up does not return; the error is the reason. Close waits for the
+// goroutine, which counts as Work.
+func (r *Runner) runLookUp(c *call, a *Answer) (flight.Finding, effect.Answer, error) {
 	type finding struct {
 		verb   flight.Finding
 		answer effect.Answer
+		err    error
 	}
 	timeout := cmp.Or(a.Policy.AttemptTimeout, defaultLookUpTimeout)
 	ctx, cancel := context.WithTimeout(c.baseCtx, timeout)
@@ -133,27 +134,29 @@ func (r *Runner) runLookUp(c *call, a *Answer) (flight.Finding, effect.Answer) {
 	r.Work.Go(func() {
 		defer cancel()
 		defer stop()
-		var result finding
+		result := finding{err: errors.New("it has ended its goroutine")}
 		defer func() { // also when the look-up ends this goroutine
-			if recover() != nil {
-				result = finding{}
+			if p := recover(); p != nil {
+				result = finding{err: fmt.Errorf("panic: %v", p)}
 			}
 			found <- result
 		}()
-		switch verb, answer, err := c.req.LookUp(spec.Context, at); {
+		verb, answer, err := c.req.LookUp(spec.Context, at)
+		result.err = err
+		switch {
 		case err == nil && verb == flight.FindingHappened:
 			answer.Body = bytes.Clone(answer.Body) // the look-up may change its bytes, and the finding may be sent again
-			result = finding{verb, answer}
+			result.verb, result.answer = verb, answer
 		case err == nil && verb == flight.FindingNotHappened:
-			result = finding{verb: verb}
+			result.verb = verb
 		}
 	})
 	hung := time.NewTimer(timeout + r.hungAfter)
 	defer hung.Stop()
 	select {
 	case result := <-found:
-		return result.verb, result.answer
+		return result.verb, result.answer, result.err
 	case <-hung.C:
-		return flight.FindingNone, effect.Answer{}
+		return flight.FindingNone, effect.Answer{}, errors.New("it has not returned in time")
 	}
 }

@@ -196,6 +196,8 @@ func (r *Runner) runAttempts(c *call, h effect.Handler) (effect.Result, error) {
 			a, err = r.executeAttempt(c, &opened, h)
 		}
 		switch {
+		case c.lookUpErr != nil && errors.As(err, new(*effect.Busy)):
+			return effect.Result{}, &effect.InDoubt{Key: c.req.Key, Cause: LookUpFailedCause + c.lookUpErr.Error()}
 		case err != nil || a.Decision == DecisionDone:
 			return a.Result, c.causeOf(err)
 		case c.waitCtx.Err() != nil:
@@ -275,13 +277,18 @@ var errTooLate = fmt.Errorf("the attempt is too old, the effect must not be star
 // NoLookUpCause is the cause of the doubt if the caller must verify and has no look-up.
 const NoLookUpCause = "an effect of unknown outcome must be looked up at the provider, and this caller has no look-up"
 
+// LookUpFailedCause begins the cause of the doubt if the caller's wait has ended and its last look-up has failed.
+const LookUpFailedCause = "the look-up failed: "
+
 // lookUp runs the caller's look-up and sends its finding.
 func (r *Runner) lookUp(c *call, a Answer) (Answer, error) {
 	if c.req.LookUp == nil {
 		_, err := a.Attempt.Report(c.baseCtx, Completion{Outcome: flight.OutcomeNotDone, NotStarted: true, Err: errors.New("the caller has no look-up")})
 		return Answer{}, errors.Join(&effect.InDoubt{Key: c.req.Key, Cause: NoLookUpCause}, err)
 	}
-	verb, found := r.runLookUp(c, &a)
+	var verb flight.Finding
+	var found effect.Answer
+	verb, found, c.lookUpErr = r.runLookUp(c, &a)
 	return a.Attempt.Verify(c.waitCtx, verb, found)
 }
 
