@@ -52,6 +52,20 @@ func TestWork_EachJobOnce(t *testing.T) {
 	require.Empty(t, stopped.out)
 }
 
+// The history of a command that was ended by the time-out of its attempt has this word, and not only a signal.
+func TestWork_TimeOut(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	shop := NewShop(t, false)
+	s.begin("work", "charge", "--timeout", "500ms", "--", shop.script(`exec sleep 60`))
+	require.Eventually(t, func() bool { return s.flightd("actions", "show", "charge").code == 0 }, time.Minute, 50*time.Millisecond, "it is declared")
+	r := s.flightd("submit", "charge", "o-1", "--input", "1", "--wait", "forever")
+	require.NotZero(t, r.code)
+	why := s.flightd("why", "charge/o-1")
+	require.Contains(t, why.out, "time-out: the command took longer than its attempt may", "%v", why)
+	require.NotContains(t, why.out, "killed by")
+}
+
 // The exit code of the command says what became of the job, as in exec.
 func TestWork_ExitCodes(t *testing.T) {
 	t.Parallel()

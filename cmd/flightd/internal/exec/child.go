@@ -32,10 +32,11 @@ type child struct {
 
 // childEnd is how a command ended.
 type childEnd struct {
-	code   int            // its exit code
-	signal syscall.Signal // the signal that killed it; 0: it exited by itself
-	cutBy  syscall.Signal // the first signal by which this process cut it short; 0: none
-	err    error          // waiting for it failed
+	code     int            // its exit code
+	signal   syscall.Signal // the signal that killed it; 0: it exited by itself
+	timedOut bool           // its attempt took too long, and this process has cut it short
+	cutBy    syscall.Signal // the first signal by which this process cut it short; 0: none
+	err      error          // waiting for it failed
 }
 
 // childSpec describes the command to start.

@@ -124,7 +124,7 @@ func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *chil
 	if end.cutBy != 0 && ctx.Err() != nil {
 		why := context.Cause(ctx)
 		if errors.Is(why, context.DeadlineExceeded) {
-			why = errors.New("its time is over (--timeout)")
+			why, end.timedOut = errors.New("time-out: its time is over (--timeout)"), true
 		}
 		e.app.Say("the command was ended: %v", why)
 	}
@@ -154,6 +154,8 @@ func (e *execution) classify(end childEnd) error {
 	switch {
 	case end.err != nil:
 		return end.err
+	case end.timedOut:
+		return fmt.Errorf("time-out: the command took longer than its attempt may, and was ended by signal %d (%v)", end.cutBy, end.cutBy)
 	case end.signal != 0:
 		return fmt.Errorf("killed by signal %d (%v)", end.signal, end.signal)
 	case end.cutBy != 0:
