@@ -39,6 +39,12 @@ in doubt, or handed out again, as its recovery says.`,
   flightd work mail sms -- ./notify.sh        # FLIGHTD_KEY names the action`,
 		Args: func(cmd *cobra.Command, args []string) error { return f.CheckArgs(cmd.ArgsLenAtDash(), args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if code, isInit, err := exec.RunAsInit(); isInit {
+				if err == nil && code != 0 {
+					err = cli.ExitStatus(code)
+				}
+				return err
+			}
 			dash := cmd.ArgsLenAtDash()
 			return exec.Work(context.WithoutCancel(cmd.Context()), a, f, args[:dash], args[dash:]) // it catches signals itself
 		},
