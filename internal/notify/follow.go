@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
@@ -30,21 +30,21 @@ const (
 	maxStates = 100
 
 	minBackoff, maxBackoff = time.Second, time.Minute
-	// rejections is how often a target rejects a message by its content until it is skipped, so that the next ones arrive.
+	maxPause               = 10 * time.Minute // of a Retry-After
+	// rejections is how often a target does not take a message, and takes others meanwhile, until the message is set aside.
 	rejections = 5
 )
 
-// progress is the body of the document with the position of a target.
+// progress is the body of the document with the position of a target. Every event up to the position was taken, or is in Pending.
 type progress struct {
-	At     string  `json:"at"`
-	States []state `json:"states,omitempty"`
+	At      string     `json:"at"`
+	States  []state    `json:"states,omitempty"`
+	Pending []*pending `json:"pending,omitempty"`
 }
 
 // state is something that lasts, and of which a target is notified once: a queue that is too old, or a quarantined report.
 type state struct {
-	Of   string `json:"of"` // type and subject
-	ID   string `json:"id"` // of the message; stored before the first one is sent
-	Sent bool   `json:"sent,omitempty"`
+	Of string `json:"of"` // type and subject
 }
 
 // DecodeTarget reads the document of a target.
@@ -61,11 +61,14 @@ type follower struct {
 	*Notifier
 	name      string
 	target    *wire.NotifyTarget
-	at        flight.Version // the target has taken all messages up to here
+	at        flight.Version // the events up to here were taken, or are pending
 	stored    flight.Version // at, as the ledger has it
 	states    []state
-	dirty     bool // messages were taken, or states changed, since the last commit
-	committed time.Time
+	queue     queue
+	pause     time.Time // nothing is sent before
+	taken     int       // messages
+	dirty     bool      // messages came or were taken, or states changed, since the last commit
+	committed time.Time // or tried to
 }
 
 // follow notifies a target until ctx ends.
@@ -76,7 +79,7 @@ func (n *Notifier) follow(ctx context.Context, name string, t *wire.NotifyTarget
 	if doc := n.cfg.Ledger.Document(notifiedID(name)); doc != nil {
 		var p progress
 		if err := json.Unmarshal(doc.Body, &p); err == nil {
-			f.states = p.States
+			f.states, f.queue.pending = p.States, slices.DeleteFunc(p.Pending, func(p *pending) bool { return p.Namespace != rest && !f.selects(p.Type, p.Namespace) })
 			if at, err := flight.ParseVersion(p.At); err == nil && at.After(f.at) {
 				f.at = at
 			}
@@ -85,41 +88,46 @@ func (n *Notifier) follow(ctx context.Context, name string, t *wire.NotifyTarget
 	f.stored = f.at
 	for looked := (time.Time{}); ctx.Err() == nil; {
 		if time.Since(looked) >= statesEvery {
-			f.notifyStates(ctx)
+			f.gatherStates(ctx)
 			looked = time.Now()
 		}
-		more, err := f.notifyPage(ctx)
+		more, err := f.gatherPage()
+		due, wait := f.queue.next(time.Now(), f.pause)
+		if due != nil && err == nil {
+			err = f.send(ctx, due)
+		}
 		if ctx.Err() != nil {
 			return
+		}
+		if f.dirty && time.Since(f.committed) >= commitEvery {
+			f.commit(ctx)
 		}
 		if err != nil {
 			n.cfg.Logger.Warn("notifications cannot be read from the ledger; it is retried", "target", name, "error", err)
 			clock.Sleep(ctx, time.Second)
 		}
-		if more || err != nil {
+		if more || due != nil || err != nil {
 			continue
 		}
 		if f.dirty {
-			clock.Sleep(ctx, commitEvery-time.Since(f.committed))
-			f.commit(ctx)
-			continue
+			wait = min(wait, commitEvery-time.Since(f.committed))
 		}
-		waiting, end := context.WithTimeout(ctx, statesEvery)
+		waiting, end := context.WithTimeout(ctx, min(wait, statesEvery))
 		_ = n.cfg.Ledger.Await(waiting, f.at) // its error is that of ctx, or of the next read
 		end()
 		clock.Sleep(ctx, gather)
 	}
 }
 
-// notifyPage sends the messages of the next events of the feed. If the log does not reach back to the position, notifyPage sends what
-// waits for a person now, under the ids of the events that the log has lost.
-func (f *follower) notifyPage(ctx context.Context) (more bool, err error) {
+// gatherPage adds the messages of the next events of the feed to the queue. If the log does not reach back to the position, gatherPage
+// adds what waits for a person now, under the ids of the events that the log has lost.
+func (f *follower) gatherPage() (more bool, err error) {
 	page, err := f.cfg.Ledger.Read(f.at, pageEvents)
 	if errors.As(err, new(*flight.CompactedError)) || errors.As(err, new(*flight.FuturePositionError)) {
 		end, err := f.cfg.Ledger.End()
 		if err == nil {
 			f.cfg.Logger.Warn("the log does not reach back to the last notification; overlaps since then were not notified", "target", f.name, "position", f.at.String())
-			err = f.notifyOpen(ctx)
+			err = f.gatherOpen()
 		}
 		if err != nil {
 			return false, err
@@ -132,15 +140,11 @@ func (f *follower) notifyPage(ctx context.Context) (more bool, err error) {
 	}
 	for i := range page.Events {
 		e := &page.Events[i]
-		if err := f.notifyEvent(ctx, e); err != nil {
+		if err := f.gatherEvent(e); err != nil {
 			return false, err
 		}
-		if i+1 < len(page.Events) && page.Events[i+1].Version == e.Version {
-			continue // a position lies between commands
-		}
-		f.at = e.Version
-		if f.dirty && time.Since(f.committed) >= commitEvery {
-			f.commit(ctx)
+		if i+1 == len(page.Events) || page.Events[i+1].Version != e.Version { // a position lies between commands
+			f.at = e.Version
 		}
 	}
 	f.at = page.Next
@@ -150,8 +154,8 @@ func (f *follower) notifyPage(ctx context.Context) (more bool, err error) {
 	return page.More, nil
 }
 
-// notifyOpen sends a message of each flight that is in doubt or awaits an approval.
-func (f *follower) notifyOpen(ctx context.Context) error {
+// gatherOpen adds a message of each flight that is in doubt or awaits an approval.
+func (f *follower) gatherOpen() error {
 	q := flight.Query{States: []flight.State{flight.StateInDoubt, flight.StateAwaitingApproval}}
 	for {
 		page, err := f.cfg.Ledger.List(q)
@@ -165,7 +169,7 @@ func (f *follower) notifyOpen(ctx context.Context) error {
 			}
 			for _, h := range slices.Backward(history) { // the event that has brought the flight there
 				if h.Kind == flight.EventInDoubt || fl.State == flight.StateAwaitingApproval && (h.Kind == flight.EventSubmitted || h.Kind == flight.EventRetried) {
-					if err := f.notifyEvent(ctx, &flight.FeedEvent{Key: fl.Key, HistoryEvent: h}); err != nil {
+					if err := f.gatherEvent(&flight.FeedEvent{Key: fl.Key, HistoryEvent: h}); err != nil {
 						return err
 					}
 					break
@@ -178,27 +182,34 @@ func (f *follower) notifyOpen(ctx context.Context) error {
 	}
 }
 
-// notifyEvent sends the message of an event, if it is one that the target has selected.
-func (f *follower) notifyEvent(ctx context.Context, e *flight.FeedEvent) error {
-	switch e.Kind {
-	case flight.EventInDoubt, flight.EventOverlap, flight.EventSubmitted, flight.EventRetried:
+// gatherEvent adds the message of an event to the queue, if the target has selected it.
+func (f *follower) gatherEvent(e *flight.FeedEvent) error {
+	p := &pending{Count: 1, Namespace: e.Key.Namespace(), Action: e.Key.Name(), Since: e.At, Key: e.Key, Kind: e.Kind, Generation: e.Generation, Attempt: e.Attempt}
+	switch {
+	case e.Kind == flight.EventInDoubt && e.Key.IsStep():
+		p.Type = wire.NotifySagaInDoubt
+	case e.Kind == flight.EventInDoubt:
+		p.Type = wire.NotifyInDoubt
+	case e.Kind == flight.EventOverlap:
+		p.Type = wire.NotifyOverlap
+	case e.Kind == flight.EventSubmitted || e.Kind == flight.EventRetried:
+		p.Type = wire.NotifyApproval
 	default:
 		return nil
 	}
-	if !f.selects("", e.Key.Namespace()) {
+	if !f.selects(p.Type, p.Namespace) {
 		return nil
 	}
-	return f.deliver(ctx, func() (string, *message, error) {
-		fl, err := f.cfg.Ledger.Flight(e.Key.FlightID())
-		if err != nil || fl == nil {
-			return "", nil, err
+	if p.Type == wire.NotifyApproval {
+		fl, err := f.cfg.Ledger.Flight(p.Key.FlightID())
+		if err != nil || fl == nil || !awaits(fl, p.Generation) {
+			return err
 		}
-		m, err := f.flightMessage(e, fl)
-		if err != nil || m == nil || !f.selects(m.Type, e.Key.Namespace()) {
-			return "", nil, err
-		}
-		return f.id(f.name, f.target.Since, m.Type, fmt.Sprint(e.Version, int64(e.At), e.Key)), m, nil // a restored ledger uses versions again
-	})
+	}
+	p.ID = f.id(f.name, f.target.Since, p.Type, fmt.Sprint(e.Version, int64(e.At), e.Key)) // a restored ledger uses versions again
+	f.queue.add(p)
+	f.dirty = true
+	return nil
 }
 
 // selects reports whether the target wants events of a type and a namespace; the type "" is any.
@@ -207,15 +218,16 @@ func (f *follower) selects(event, namespace string) bool {
 		(len(f.target.Namespaces) == 0 || slices.Contains(f.target.Namespaces, namespace))
 }
 
-// notifyStates sends a message of each queue that has become too old and of each report that was quarantined. The id of a message is
-// stored before the message is sent, so that another leader sends it again under the same id.
-func (f *follower) notifyStates(ctx context.Context) {
-	now, messages, lasts := f.cfg.Ledger.Now(), map[string]*message{}, map[string]bool{}
-	begin := func(event, subject, since string, m *message) {
-		of := event + " " + subject
-		messages[of] = m
-		if !slices.ContainsFunc(f.states, func(s state) bool { return s.Of == of }) && len(f.states) < maxStates {
-			f.states, f.dirty = append(f.states, state{Of: of, ID: f.id(f.name, f.target.Since, event, subject+" "+since)}), true
+// gatherStates adds a message of each queue that has become too old and of each report that was quarantined. It is stored at once, so
+// that another leader sends it under the same id.
+func (f *follower) gatherStates(ctx context.Context) {
+	now, lasts := f.cfg.Ledger.Now(), map[string]bool{}
+	begin := func(subject, since string, p *pending) {
+		of := p.Type + " " + subject
+		if !slices.Contains(f.states, state{of}) && len(f.states) < maxStates {
+			p.Count, p.ID = 1, f.id(f.name, f.target.Since, p.Type, subject+" "+since)
+			f.queue.add(p)
+			f.states, f.dirty = append(f.states, state{of}), true
 		}
 	}
 	limit := time.Duration(f.target.QueueAgeMS) * time.Millisecond
@@ -229,14 +241,14 @@ func (f *follower) notifyStates(ctx context.Context) {
 		age, subject := now.AsTime().Sub(q.Oldest.AsTime()), q.Namespace+"/"+q.Action
 		lasts[wire.NotifyQueueOld+" "+subject] = age > limit/2 // a queue about as old as the limit is notified once
 		if age > limit {
-			begin(wire.NotifyQueueOld, subject, q.Oldest.AsTime().String(), f.queueMessage(q, now))
+			begin(subject, q.Oldest.AsTime().String(), &pending{Type: wire.NotifyQueueOld, Namespace: q.Namespace, Action: q.Action, Since: q.Oldest})
 		}
 	}
 	if f.selects(wire.NotifyQuarantined, "") { // the namespace of a file that cannot be read is unknown
 		for _, file := range f.cfg.Quarantined() {
 			subject := f.cfg.Node + "/" + file
 			lasts[wire.NotifyQuarantined+" "+subject] = true
-			begin(wire.NotifyQuarantined, subject, "", f.reportMessage(subject, now))
+			begin(subject, "", &pending{Type: wire.NotifyQuarantined, Since: now, Report: subject})
 		}
 	}
 	f.states = slices.DeleteFunc(f.states, func(s state) bool {
@@ -245,57 +257,58 @@ func (f *follower) notifyStates(ctx context.Context) {
 		f.dirty = f.dirty || over
 		return over
 	})
-	if f.dirty && !f.commit(ctx) {
-		return
-	}
-	for i := range f.states {
-		s := &f.states[i]
-		if m := messages[s.Of]; !s.Sent && m != nil && f.deliver(ctx, func() (string, *message, error) { return s.ID, m, nil }) == nil {
-			s.Sent = true
-		}
+	f.queue.pending = slices.DeleteFunc(f.queue.pending, func(p *pending) bool { // the queue has recovered before the target has learned it
+		return p.Type == wire.NotifyQueueOld && p.Count == 1 && p.Action != rest && !lasts[p.Type+" "+p.Namespace+"/"+p.Action]
+	})
+	if f.dirty {
+		f.commit(ctx)
 	}
 }
 
-// deliver posts a message until the target has taken or rejected it, or render returns no message any more. Errors: those of ctx and render.
+// send posts a message once. An error is that of ctx, or of the ledger.
 //
-// render is called before each try: while a target is away, an approval may be decided, and an input redacted. If the process dies
-// between the answer of the target and the next commit, the message is sent again under the same id.
-func (f *follower) deliver(ctx context.Context, render func() (id string, m *message, err error)) error {
-	for backoff, rejected := minBackoff, 0; ; backoff = min(2*backoff, maxBackoff) {
-		id, m, err := render()
-		if err != nil {
-			return err
-		}
-		if m == nil {
-			if backoff > minBackoff { // the target has failed to take it
-				f.succeed(f.name)
-			}
-			return nil
-		}
-		status, err := f.post(ctx, f.target, id, m.encode())
-		if err == nil {
-			f.cfg.Sent(m.Type, "delivered")
-			f.succeed(f.name)
-			break
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		f.fail(f.name, err)
-		switch status {
-		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-			rejected++
-		}
-		if rejected >= rejections {
-			f.cfg.Sent(m.Type, "rejected")
-			f.cfg.Logger.Error("a target rejects a notification; it is skipped", "target", f.name, "event", m.Type, "key", m.Data.Key, "id", id, "error", err)
-			break
-		}
-		f.cfg.Sent(m.Type, "failed")
-		if !clock.Sleep(ctx, clock.Jitter(backoff)) {
-			return ctx.Err()
-		}
+// The message is made before each try: while a target is away, an approval may be decided, and an input redacted. If the process dies
+// between the answer of the target and the next commit, the message is sent again, under the same id unless more was counted meanwhile.
+func (f *follower) send(ctx context.Context, p *pending) error {
+	m, err := f.render(p)
+	if err != nil {
+		return err
 	}
+	if m == nil {
+		if p.tries > 0 { // the target has failed to take it
+			f.succeed(f.name)
+		}
+		f.queue.remove(p)
+		f.dirty = true
+		return nil
+	}
+	status, err := f.post(ctx, f.target, p.id(), m.encode())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	now := time.Now()
+	if err == nil {
+		f.cfg.Sent(p.Type, "delivered")
+		f.succeed(f.name)
+		f.queue.take(p, now.Add(quiet))
+		f.taken++
+		f.dirty = true
+		return nil
+	}
+	f.fail(f.name, err)
+	f.pause = now.Add(max(clock.Jitter(minBackoff), min(effect.RequestedPause(err), maxPause)))
+	if p.tries == 0 {
+		p.takenBefore = f.taken
+	}
+	p.notBefore = now.Add(clock.Jitter(min(minBackoff<<min(p.tries, 6), maxBackoff)))
+	p.tries++
+	if p.tries < rejections || f.taken == p.takenBefore || p.Action == rest {
+		f.cfg.Sent(p.Type, "failed")
+		return nil
+	}
+	f.cfg.Sent(p.Type, "rejected")
+	f.cfg.Logger.Error("a target takes other notifications and not this one; it is sent without its content", "target", f.name, "event", p.Type, "key", p.Key.String(), "id", p.id(), "status", status, "error", err)
+	f.queue.setAside(p)
 	f.dirty = true
 	return nil
 }
@@ -303,7 +316,7 @@ func (f *follower) deliver(ctx context.Context, render func() (id string, m *mes
 // commit stores the position in the ledger. After an error the position stays dirty.
 func (f *follower) commit(ctx context.Context) bool {
 	f.committed = time.Now()
-	put := &flight.PutDocument{ID: notifiedID(f.name), Body: strictjson.Append(nil, &progress{At: f.at.String(), States: f.states}), Actor: "flightd"}
+	put := &flight.PutDocument{ID: notifiedID(f.name), Body: strictjson.Append(nil, &progress{At: f.at.String(), States: f.states, Pending: f.queue.waiting()}), Actor: "flightd"}
 	if doc := f.cfg.Ledger.Document(put.ID); doc != nil {
 		put.Expect = doc.Version
 	}

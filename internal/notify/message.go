@@ -33,6 +33,11 @@ type message struct {
 }
 
 type data struct {
+	// Count is the number of events, if the message is about several. Rejected of them were in messages that the target has not taken.
+	// Since is when the first one happened.
+	Count      int       `json:"count,omitzero"`
+	Rejected   int       `json:"rejected,omitzero"`
+	Since      string    `json:"since,omitzero"`
 	Key        string    `json:"key,omitzero"`
 	Namespace  string    `json:"namespace,omitzero"`
 	Action     string    `json:"action,omitzero"`
@@ -76,6 +81,67 @@ func (n *Notifier) id(name, since, event, what string) string {
 	return "msg_" + hex.EncodeToString(sum[:16])
 }
 
+// render returns the message of p; nil: nobody has to be told any more.
+func (f *follower) render(p *pending) (*message, error) {
+	switch {
+	case p.Count > 1 || p.Action == rest:
+		return f.countMessage(p), nil
+	case p.Type == wire.NotifyQueueOld:
+		return f.queueMessage(p, f.cfg.Ledger.Now()), nil
+	case p.Type == wire.NotifyQuarantined:
+		return f.reportMessage(p.Report, p.Since), nil
+	}
+	fl, err := f.cfg.Ledger.Flight(p.Key.FlightID())
+	if err != nil || fl == nil {
+		return nil, err
+	}
+	return f.flightMessage(&flight.FeedEvent{Key: p.Key, HistoryEvent: flight.HistoryEvent{Event: flight.Event{Kind: p.Kind, Generation: p.Generation, Attempt: p.Attempt, At: p.Since}}}, fl)
+}
+
+// awaits reports whether a generation of a flight awaits an approval.
+func awaits(fl *flight.Flight, generation uint32) bool {
+	return fl.State == flight.StateAwaitingApproval && fl.Generation == generation
+}
+
+// counted are, by type, what a message counts, the page of the console that shows them, and the command that lists them.
+var counted = map[string]struct{ what, page, command string }{
+	wire.NotifyInDoubt:     {"doubts", "doubts?text=", "doubt ls"},
+	wire.NotifySagaInDoubt: {"doubts of sagas", "doubts?text=", "doubt ls"},
+	wire.NotifyOverlap:     {"overlaps", "flights?contains=", "flights ls"},
+	wire.NotifyApproval:    {"waiting approvals", "approvals?text=", "approvals ls"},
+	wire.NotifyQuarantined: {"quarantined reports", "cluster", "doctor"},
+	wire.NotifyQueueOld:    {"old queues", "queues", "queues"},
+}
+
+// countMessage returns the message about several events. It has no content of them: neither keys nor inputs.
+func (f *follower) countMessage(p *pending) *message {
+	c, where, flags, text := counted[p.Type], "", "", ""
+	m := &message{Type: p.Type, Timestamp: timeText(p.Since), Data: data{Count: p.Count, Rejected: p.Rejected, Since: timeText(p.Since)}}
+	switch {
+	case p.Namespace == rest:
+		where, flags = " in several namespaces", " -A"
+	case p.Namespace != "":
+		m.Data.Namespace, where, flags, text = p.Namespace, " in "+p.Namespace, " -n "+quote(p.Namespace), p.Namespace+"/"
+		if p.Action != rest {
+			m.Data.Action, where, flags, text = p.Action, where+"/"+p.Action, flags+" --action "+quote(p.Action), text+p.Action+"/"
+		}
+	}
+	if p.Type == wire.NotifyQuarantined {
+		flags = ""
+	}
+	page, filtered := strings.CutSuffix(c.page, "=")
+	if filtered {
+		page += "=" + url.QueryEscape(text)
+	}
+	m.Data.Link, m.Data.Command = f.link("/console/#/"+page), "flightd "+c.command+flags
+	sentence := fmt.Sprintf("New %s%s since %s: %d.", c.what, where, timeText(p.Since), p.Count)
+	if p.Rejected > 0 {
+		sentence += fmt.Sprintf(" This target has rejected the messages of %d of them.", p.Rejected)
+	}
+	m.setText(sentence)
+	return m
+}
+
 // flightMessage returns the message of an event of a flight; nil: nobody has to be told.
 func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*message, error) {
 	key := e.Key.String()
@@ -98,7 +164,7 @@ func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*messa
 		m.Type, about = wire.NotifyOverlap, "was reported to have happened twice"
 		m.Data.Command = "flightd flights get " + quoted
 	default:
-		if fl.State != flight.StateAwaitingApproval || fl.Generation != e.Generation { // none was needed, or it is decided
+		if !awaits(fl, e.Generation) { // none was needed, or it is decided
 			return nil, nil
 		}
 		m.Type, about = wire.NotifyApproval, "waits for an approval"
@@ -132,10 +198,10 @@ func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*messa
 	return m, nil
 }
 
-func (f *follower) queueMessage(q Queue, now flight.Time) *message {
-	m := &message{Type: wire.NotifyQueueOld, Timestamp: timeText(now), Data: data{Namespace: q.Namespace, Action: q.Action, OldestSince: timeText(q.Oldest),
-		Link: f.link("/console/"), Command: "flightd queues -n " + quote(q.Namespace)}}
-	m.setText("The oldest ready job of the queue " + q.Namespace + "/" + q.Action + " has waited since " + timeText(q.Oldest) + ".")
+func (f *follower) queueMessage(p *pending, now flight.Time) *message {
+	m := &message{Type: wire.NotifyQueueOld, Timestamp: timeText(now), Data: data{Namespace: p.Namespace, Action: p.Action, OldestSince: timeText(p.Since),
+		Link: f.link("/console/"), Command: "flightd queues -n " + quote(p.Namespace)}}
+	m.setText("The oldest ready job of the queue " + p.Namespace + "/" + p.Action + " has waited since " + timeText(p.Since) + ".")
 	return m
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -34,6 +35,7 @@ type fakeLedger struct {
 	first     flight.Version // of the log
 	version   uint64
 	puts      int
+	largest   int  // document
 	lost      bool // proposals fail
 	inputs    map[flight.ID]string
 }
@@ -72,6 +74,7 @@ func (l *fakeLedger) Propose(_ context.Context, c flight.Command) (flight.Reply,
 	switch c := c.(type) {
 	case *flight.PutDocument:
 		l.puts++
+		l.largest = max(l.largest, len(c.Body))
 		l.documents[c.ID] = &flight.Document{ID: c.ID, Body: c.Body, Version: flight.Version{Index: l.version}}
 	case *flight.DeleteDocument:
 		delete(l.documents, c.ID)
@@ -142,9 +145,13 @@ func (l *fakeLedger) Await(ctx context.Context, after flight.Version) error {
 	}
 }
 
-// happen adds an event of a flight.
+// happen adds an event of a flight. The action may begin with its namespace, or else it is of default.
 func (l *fakeLedger) happen(t *testing.T, action, id string, kind flight.EventKind, state flight.State) flight.Key {
-	key, err := flight.NewKey("default", action, id)
+	namespace, name, ok := strings.Cut(action, "/")
+	if !ok {
+		namespace, name = "default", action
+	}
+	key, err := flight.NewKey(namespace, name, id)
 	require.NoError(t, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,6 +176,10 @@ type hooks struct {
 	status func(host string, m *message) int
 	got    []string // "host type key id", of those that were answered 204
 	tries  int
+
+	retryAfter string
+	messages   []message // of those that were answered 204
+	times      []time.Time
 }
 
 func (h *hooks) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -182,10 +193,20 @@ func (h *hooks) RoundTrip(r *http.Request) (*http.Response, error) {
 	if h.status != nil {
 		status = h.status(r.Host, &m)
 	}
+	if status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	if status == http.StatusNoContent {
+		h.messages, h.times = append(h.messages, m), append(h.times, time.Now())
+	}
 	if host, _, _ := strings.Cut(r.URL.Host, "."); status == http.StatusNoContent {
 		h.got = append(h.got, fmt.Sprintf("%s %s %s%s%s", host, m.Type, m.Data.Key, m.Data.Report, m.Data.OldestSince), r.Header.Get("webhook-id"))
 	}
-	return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(nil))}, nil
+	header := http.Header{}
+	if h.retryAfter != "" {
+		header.Set("Retry-After", h.retryAfter)
+	}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(nil))}, nil
 }
 
 // taken returns the messages that were taken, and their ids.
@@ -231,7 +252,7 @@ func TestEachEventOnce(t *testing.T) {
 		run(l, h, nil, 20*time.Second)
 		got, _ := h.taken()
 		require.Equal(t, []string{"up flight.in_doubt default/pay/1", "up approval.waiting default/pay/3"}, got)
-		require.LessOrEqual(t, l.puts, 2, "a stored position is not stored again")
+		require.LessOrEqual(t, l.puts, 3, "a stored position is not stored again")
 		down = false
 		run(l, h, nil, 20*time.Second)
 		got, _ = h.taken()
@@ -254,7 +275,7 @@ func TestRepeatsHaveOneID(t *testing.T) {
 		run(l, h, nil, 20*time.Second)
 		l.lost = false
 		run(l, h, nil, 20*time.Second)
-		l.happen(t, "pay", "ended", flight.EventInDoubt, flight.StateSucceeded)
+		l.happen(t, "paid", "ended", flight.EventInDoubt, flight.StateSucceeded)
 		l.first = flight.Version{Index: l.version + 10}
 		l.version += 20
 		run(l, h, nil, 20*time.Second)
@@ -264,7 +285,7 @@ func TestRepeatsHaveOneID(t *testing.T) {
 			require.Equal(t, ids[slices.Index(got, got[i])], ids[i], "a copy has another id")
 		}
 		require.NotEqual(t, ids[0], ids[1])
-		require.NotContains(t, got, "up flight.in_doubt default/pay/ended", "it has ended, and the log has lost it")
+		require.NotContains(t, got, "up flight.in_doubt default/paid/ended", "it has ended, and the log has lost it")
 		l.first = flight.Version{} // an older ledger was restored, and the same happens again, at the same place of the log
 		delete(l.documents, notifiedID("up"))
 		for i := range l.events {
@@ -279,29 +300,181 @@ func TestRepeatsHaveOneID(t *testing.T) {
 	})
 }
 
-// A message that the target rejects by its content is skipped in the end; every other answer is tried again. A target that rejects its
-// newest message is failing, else nobody would learn that it takes none at all.
-func TestRejectedMessageIsSkipped(t *testing.T) {
+// A message that the target never takes delays no other. When the target has taken others meanwhile, the message is set aside: a message
+// without its content has its doubt in its count, and names the rejection.
+func TestPoisonedMessage(t *testing.T) {
+	for _, status := range []int{0, 400, 403, 404, 410, 422, 429, 500, 503} {
+		synctest.Test(t, func(t *testing.T) {
+			l, results := newFakeLedger(), map[string]int{}
+			l.target("up", wire.NotifyRules{})
+			l.happen(t, "pay", "poison", flight.EventInDoubt, flight.StateInDoubt)
+			h := &hooks{status: func(_ string, m *message) int {
+				if strings.HasSuffix(m.Data.Key, "poison") {
+					return status
+				}
+				return http.StatusNoContent
+			}}
+			count := func(c *Config) { c.Sent = func(_, result string) { results[result]++ } }
+			failing := run(l, h, count, 5*time.Minute)
+			require.Empty(t, h.got)
+			require.Contains(t, failing, "up", "nobody else has proved that the target takes messages")
+			require.Zero(t, results["rejected"], "it waits, because the target may be down")
+			l.happen(t, "mail", "1", flight.EventInDoubt, flight.StateInDoubt)
+			require.Contains(t, run(l, h, count, 5*time.Second), "up")
+			got, _ := h.taken()
+			require.Equal(t, []string{"up flight.in_doubt default/mail/1"}, got)
+			l.happen(t, "post", "1", flight.EventOverlap, flight.StateSucceeded)
+			require.Empty(t, run(l, h, count, 5*time.Minute))
+			require.Equal(t, 1, results["rejected"])
+			require.Equal(t, 3, results["delivered"])
+			last := h.messages[2]
+			require.Equal(t, []any{wire.NotifyInDoubt, 1, 1, "default", ""}, []any{last.Type, last.Data.Count, last.Data.Rejected, last.Data.Namespace, last.Data.Key})
+			require.Contains(t, last.Text, "This target has rejected the messages of 1 of them.")
+			require.NotContains(t, last.Text, "poison")
+			require.Contains(t, last.Text, "flightd doubt ls -n default")
+		})
+	}
+}
+
+// A target that asks for a pause gets it, up to a bound.
+func TestRetryAfter(t *testing.T) {
+	for header, want := range map[string]time.Duration{"30": 30 * time.Second, "99999999": maxPause, "Fri, 31 Dec 9999 23:59:59 GMT": maxPause, "-5": 0, "soon": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			l, tried := newFakeLedger(), []time.Time{}
+			l.target("up", wire.NotifyRules{})
+			l.happen(t, "pay", "1", flight.EventInDoubt, flight.StateInDoubt)
+			l.happen(t, "mail", "1", flight.EventInDoubt, flight.StateInDoubt)
+			h := &hooks{retryAfter: header, status: func(string, *message) int {
+				if tried = append(tried, time.Now()); len(tried) > 1 {
+					return http.StatusNoContent
+				}
+				return http.StatusTooManyRequests
+			}}
+			require.Empty(t, run(l, h, nil, 15*time.Minute))
+			require.Len(t, tried, 3)
+			require.InDelta(t, max(want, minBackoff).Seconds(), tried[1].Sub(tried[0]).Seconds(), 1, "the pause is that of the target, for all its messages")
+		})
+	}
+}
+
+// The first doubt of an action is notified at once, and those of the next minute in one message with their number and a link.
+func TestManyDoubtsAreOneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, results := newFakeLedger(), map[string]int{}
-		l.target("up", wire.NotifyRules{})
-		l.happen(t, "pay", "poison", flight.EventInDoubt, flight.StateInDoubt)
-		h := &hooks{status: func(_ string, m *message) int {
-			if strings.HasSuffix(m.Data.Key, "poison") {
-				return http.StatusBadRequest
+		l, h, began := newFakeLedger(), new(hooks), time.Now()
+		l.target("up", wire.NotifyRules{Link: "https://flightd.example.com"})
+		go func() {
+			for i := range 60 {
+				time.Sleep(2 * time.Second / 60)
+				l.happen(t, "pay", fmt.Sprint(i), flight.EventInDoubt, flight.StateInDoubt)
 			}
-			return http.StatusNoContent
-		}}
-		count := func(c *Config) { c.Sent = func(_, result string) { results[result]++ } }
-		failing := run(l, h, count, 5*time.Minute)
-		require.Equal(t, map[string]int{"failed": rejections - 1, "rejected": 1}, results)
-		require.Equal(t, "the target answered 400 Bad Request", failing["up"].Error)
-		clear(l.documents)
-		l.target("up", wire.NotifyRules{})
-		l.happen(t, "pay", "2", flight.EventInDoubt, flight.StateInDoubt)
-		require.Empty(t, run(l, h, count, 5*time.Minute))
-		require.Equal(t, map[string]int{"failed": 2 * (rejections - 1), "rejected": 2, "delivered": 1}, results)
+			l.happen(t, "mail", "1", flight.EventInDoubt, flight.StateInDoubt)
+		}()
+		require.Empty(t, run(l, h, nil, 5*time.Minute))
+		require.Equal(t, 3, len(h.messages))
+		first, mail, rest := h.messages[0], h.messages[1], h.messages[2]
+		require.Equal(t, "default/mail/1", mail.Data.Key)
+		require.Less(t, h.times[0].Sub(began), time.Second)
+		require.Less(t, h.times[1].Sub(began), 3*time.Second)
+		require.Less(t, h.times[2].Sub(began), 65*time.Second)
+		require.Equal(t, 60, max(1, first.Data.Count)+rest.Data.Count)
+		require.Equal(t, "https://flightd.example.com/console/#/doubts?text=default%2Fpay%2F", rest.Data.Link)
+		require.Equal(t, "flightd doubt ls -n default --action pay", rest.Data.Command)
+		require.Regexp(t, fmt.Sprintf("^New doubts in default/pay since .*Z: %d\\.\n", rest.Data.Count), rest.Text)
 	})
+}
+
+// 1,000 approvals of one namespace do not delay the doubt of another one.
+func TestNamespacesAreServedInTurn(t *testing.T) {
+	for _, actions := range []int{1, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			l, happened, delay := newFakeLedger(), time.Time{}, time.Duration(0)
+			l.target("up", wire.NotifyRules{})
+			for i := range 1000 {
+				l.happen(t, fmt.Sprint("refund", i%actions), fmt.Sprint(i), flight.EventSubmitted, flight.StateAwaitingApproval)
+			}
+			h := &hooks{status: func(_ string, m *message) int {
+				time.Sleep(53 * time.Millisecond)
+				if m.Data.Namespace == "shop" {
+					delay = time.Since(happened)
+				}
+				return http.StatusNoContent
+			}}
+			go func() {
+				time.Sleep(300 * time.Millisecond)
+				happened = time.Now()
+				l.happen(t, "shop/pay", "1", flight.EventInDoubt, flight.StateInDoubt)
+			}()
+			require.Empty(t, run(l, h, nil, 5*time.Minute))
+			require.Positive(t, delay)
+			require.Less(t, delay, time.Second)
+			approvals := 0
+			for _, m := range h.messages {
+				if m.Type == wire.NotifyApproval {
+					approvals += max(1, m.Data.Count)
+				}
+			}
+			require.Equal(t, 1000, approvals)
+			require.Less(t, len(h.messages), 20)
+			t.Logf("%d actions: the doubt was delivered after %v; %d messages", actions, delay, len(h.messages))
+		})
+	}
+}
+
+// Whatever the target answers, and whenever the node dies, each doubt is in the count of a message in the end, and the stored position
+// stays a valid document.
+func TestEachDoubtIsCounted(t *testing.T) {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	for round := range int64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(seed), uint64(round)))
+			l, h, want := newFakeLedger(), new(hooks), map[string]int{}
+			l.target("up", wire.NotifyRules{})
+			poison, down := fmt.Sprint("a", rng.IntN(30)), false
+			h.status = func(_ string, m *message) int {
+				if down || m.Data.Action == poison && rng.IntN(10) > 0 || rng.IntN(5) == 0 {
+					return [...]int{0, 404, 500}[rng.IntN(3)]
+				}
+				return http.StatusNoContent
+			}
+			n := 0
+			for range 12 {
+				l.lost, down = rng.IntN(4) == 0, rng.IntN(3) == 0
+				events := rand.New(rand.NewPCG(rng.Uint64(), 0))
+				var happening sync.WaitGroup
+				happening.Go(func() {
+					rng := events
+					for range rng.IntN(100) {
+						namespace := [...]string{"default", "shop", "bank"}[rng.IntN(3)]
+						n++
+						l.happen(t, namespace+"/a"+fmt.Sprint(rng.IntN(30)), fmt.Sprint(n)+strings.Repeat("%25", rng.IntN(80)), flight.EventInDoubt, flight.StateInDoubt)
+						want[namespace]++
+						time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
+					}
+				})
+				run(l, h, nil, time.Duration(1+rng.IntN(120))*time.Second)
+				happening.Wait()
+			}
+			l.lost, down, poison = false, false, ""
+			require.Empty(t, run(l, h, nil, time.Hour))
+			got := map[string]int{}
+			ids := map[string]bool{}
+			for i, m := range h.messages {
+				if id := h.got[2*i+1]; !ids[id] { // a receiver takes each id once
+					ids[id] = true
+					got[m.Data.Namespace] += max(1, m.Data.Count)
+				}
+			}
+			for namespace := range want {
+				require.GreaterOrEqual(t, got[namespace]+got[""], want[namespace], "%s of %v", namespace, want)
+			}
+			for _, doc := range l.Documents(flight.KindNotified) {
+				require.Less(t, len(doc.Body), flight.MaxDocument)
+				require.NotContains(t, string(doc.Body), "pending", "all were taken")
+			}
+			require.Less(t, l.largest, flight.MaxDocument)
+		})
+	}
 }
 
 // A message that is sent again is made again: meanwhile an approval may be decided, an input redacted, or the target changed.
@@ -313,28 +486,29 @@ func TestRepeatIsMadeAgain(t *testing.T) {
 		l.inputs[paid] = `{"card":"4111"}`
 		l.happen(t, "pay", "2", flight.EventSubmitted, flight.StateAwaitingApproval)
 		h.status = func(_ string, m *message) int {
-			inputs = append(inputs, string(m.Data.Input))
+			inputs = append(inputs, m.Type+" "+string(m.Data.Input))
 			switch len(inputs) {
 			case 1:
 				delete(l.inputs, paid)
 			case 2:
-				return http.StatusNoContent
-			case 3:
 				for _, f := range l.flights {
 					if f.State == flight.StateAwaitingApproval {
 						l.flights[f.ID] = &flight.Flight{ID: f.ID, Key: f.Key, Generation: 1, State: flight.StateReady}
 					}
 				}
-			case 4:
-				l.target("up", wire.NotifyRules{Events: []string{wire.NotifyOverlap}})
+			case 3:
+				return http.StatusNoContent
 			}
 			return http.StatusBadGateway
 		}
-		require.Empty(t, run(l, h, nil, time.Minute), "the message that failed is not wanted any more")
-		require.Len(t, inputs, 3)
+		require.Empty(t, run(l, h, nil, time.Minute), "the approval was decided")
 		l.happen(t, "pay", "3", flight.EventInDoubt, flight.StateInDoubt)
-		require.Empty(t, run(l, h, nil, time.Minute))
-		require.Equal(t, []string{`{"card":"4111"}`, "", "", ""}, inputs)
+		require.Contains(t, run(l, h, nil, 5*time.Second), "up")
+		l.target("up", wire.NotifyRules{Events: []string{wire.NotifyOverlap}})
+		n := len(inputs)
+		require.Empty(t, run(l, h, nil, time.Minute), "the message that failed is not wanted any more")
+		require.Len(t, inputs, n)
+		require.Equal(t, []string{wire.NotifyOverlap + ` {"card":"4111"}`, wire.NotifyApproval + " ", wire.NotifyOverlap + " ", wire.NotifyInDoubt + " "}, inputs[:4])
 		got, _ := h.taken()
 		require.Equal(t, []string{"up flight.overlap default/pay/1"}, got)
 	})

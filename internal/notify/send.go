@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -61,7 +62,7 @@ func isPublic(a netip.Addr) bool {
 }
 
 // post sends one message, signed as Standard Webhooks demands. A nil error means that the target has answered 2xx. The error names
-// no URL.
+// no URL, and has the pause that the target asks for.
 func (n *Notifier) post(ctx context.Context, t *wire.NotifyTarget, id string, body []byte) (status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL, bytes.NewReader(body))
 	if err != nil {
@@ -82,7 +83,12 @@ func (n *Notifier) post(ctx context.Context, t *wire.NotifyTarget, id string, bo
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer)) // the status is the answer
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
-		return answer.StatusCode, fmt.Errorf("the target answered %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+		err = fmt.Errorf("the target answered %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+		if answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable { // about the target, not about this message
+			_, asked := effect.FromHTTP(&http.Response{StatusCode: answer.StatusCode, Header: answer.Header, Body: http.NoBody}, nil)
+			err = effect.RetryAfter(err, effect.RequestedPause(asked))
+		}
+		return answer.StatusCode, err
 	}
 	return answer.StatusCode, nil
 }
