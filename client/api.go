@@ -288,19 +288,22 @@ func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result,
 
 // Query selects the flights of List.
 type Query struct {
-	States    []string      // any of these; empty is all
-	Action    string        // name in the key
-	KeyPrefix string        // prefix of the full key
-	Since     time.Duration // maximum age; 0 is all
-	Limit     int           // flights per page; 0 is the server's default
-	Cursor    string        // FlightPage.Next of the page before
+	States    []string // any of these; empty is all
+	Action    string   // name in the key
+	KeyPrefix string   // prefix of the full key
+	Contains  string   // part of the full key
+	// ExternalID is an external id of the receipt or of evidence. With it and Contains a page can be short, or empty, without being the last.
+	ExternalID string
+	Since      time.Duration // maximum age; 0 is all
+	Limit      int           // flights per page; 0 is the server's default
+	Cursor     string        // FlightPage.Next of the page before
 	// AllNamespaces lists the flights of all namespaces, not only of the client's.
 	AllNamespaces bool
 }
 
 // List reads one page of flights, without receipt bodies.
 func (c *Client) List(ctx context.Context, q Query) (*FlightPage, error) {
-	path := withQuery("/v1/flights", "state", strings.Join(q.States, ","), "action", q.Action, "key_prefix", q.KeyPrefix,
+	path := withQuery("/v1/flights", "state", strings.Join(q.States, ","), "action", q.Action, "key_prefix", q.KeyPrefix, "contains", q.Contains, "external_id", q.ExternalID,
 		"since", q.Since.String(), "limit", strconv.Itoa(q.Limit), "cursor", q.Cursor)
 	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, allNamespaces: q.AllNamespaces}))
 }

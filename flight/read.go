@@ -14,15 +14,18 @@ type Query struct {
 	Name      string // the action
 	Prefix    string // prefix of the full key
 	Contains  string // part of the full key
-	Sagas     bool   // only sagas, without their steps
-	Since     Time   // created then or later
-	After     Cursor // continue after this position
-	Limit     int    // maximum flights on a page; 0: the ledger's default
+	// ExternalID selects the flights with this external id in their receipt, or in evidence. There is no index of it.
+	ExternalID string
+	Sagas      bool   // only sagas, without their steps
+	Since      Time   // created then or later
+	After      Cursor // continue after this position
+	Limit      int    // maximum flights on a page; 0: the ledger's default
 }
 
 // Matches reports whether a flight whose key is selected is selected itself.
 func (q *Query) Matches(f *Flight) bool {
-	return (len(q.States) == 0 || slices.Contains(q.States, f.State)) && (!q.Sagas || f.Policy.Saga)
+	return (q.ExternalID == "" || f.Receipt != nil && f.Receipt.ExternalID == q.ExternalID || slices.ContainsFunc(f.Evidence, func(e Evidence) bool { return e.ExternalID == q.ExternalID })) &&
+		(len(q.States) == 0 || slices.Contains(q.States, f.State)) && (!q.Sagas || f.Policy.Saga)
 }
 
 // MatchesKey reports whether a flight with this full key is selected.

@@ -101,6 +101,11 @@ func TestList(t *testing.T) {
 	require.Empty(t, page.Next)
 	part := decodeBody[wire.FlightPage](t, d.get("/v1/flights?contains=ail/"))
 	require.Len(t, part.Flights, 1)
+	paid := d.proceed(`{"action":"pay","id":"external"}`)
+	require.Equal(t, http.StatusOK, d.report(paid, `"outcome":"succeeded","external_id":"ch_17"`).status)
+	for query, n := range map[string]int{"external_id=ch_17": 1, "external_id=ch_1": 0, "external_id=external": 0, "external_id=ch_17&action=mail": 0, "external_id=ch_17&state=running": 0} {
+		require.Len(t, decodeBody[wire.FlightPage](t, d.get("/v1/flights?"+query)).Flights, n, query)
+	}
 	mail := decodeBody[wire.FlightPage](t, d.get("/v1/flights?action=mail&state=succeeded,failed&since=1h&key_prefix=default/ma"))
 	require.Len(t, mail.Flights, 1)
 	require.Nil(t, mail.Flights[0].Receipt.Body, "lists carry no bodies")

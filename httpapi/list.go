@@ -102,6 +102,8 @@ func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q fl
 			q.Prefix = value
 		case "contains":
 			q.Contains = value
+		case "external_id":
+			q.ExternalID = value
 		case "since":
 			if q.Since, bad = parseSince(value, time.Now()); bad != nil {
 				return q, bad
@@ -117,7 +119,7 @@ func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q fl
 				return q, bad
 			}
 		default:
-			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, contains, since, limit, cursor")
+			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, contains, external_id, since, limit, cursor")
 		}
 	}
 	if cursorSince > 0 && q.Since > 0 {

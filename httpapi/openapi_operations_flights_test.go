@@ -20,6 +20,7 @@ func listParameters() []Parameter {
 		{Name: "action", Schema: typedSchema("string"), About: "only flights with this action"},
 		{Name: "key_prefix", Schema: typedSchema("string"), About: "only flights whose full key starts with this prefix"},
 		{Name: "contains", Schema: typedSchema("string"), About: "only flights whose full key has this text in it; a page can be short, or empty, without being the last"},
+		{Name: "external_id", Schema: typedSchema("string"), About: "only flights with this external id in their receipt or in evidence; a page can be short, or empty, without being the last"},
 		{Name: "since", Schema: typedSchema("string"), About: "only flights created at this time or later; a time or a duration before now: `1h`, `30d`, `2026-01-31T12:00:00Z`"},
 		{Name: "limit", Schema: limit, About: "the largest number of flights on the page"},
 		{Name: "cursor", Schema: typedSchema("string"), About: "continue after an earlier page: its `next`, unchanged"},

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,22 @@ func (s *server) states() map[string]int {
 		count[f.State]++
 	}
 	return count
+}
+
+// A list finds flights by a part of their key, and by the external id of their receipt.
+func TestFlightsList_Finds(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.doubts(3)
+	require.Zero(t, s.flightd("doubt", "resolve", "mail/2", "--happened", "--external-id", "ch_17", "--reason", "the log", "--yes").code)
+	for query, want := range map[string][]string{"--contains=il/3": {"mail/3"}, "--contains=il/7": nil, "--external-id=ch_17": {"mail/2"}, "--external-id=ch_1": nil} {
+		r := s.flightd("flights", "ls", query)
+		require.Zero(t, r.code, "%v", r)
+		for i := range 3 {
+			key := fmt.Sprint("mail/", i+1)
+			require.Equal(t, slices.Contains(want, key), strings.Contains(r.out, key), "%s: %s", query, r)
+		}
+	}
 }
 
 // One decision is made for many flights: only for those that are selected, and only with --yes where nobody can be asked.

@@ -35,7 +35,9 @@ func newFlightsListCommand(a *cli.App) *cobra.Command {
 		Use:   "ls",
 		Short: "List flights, the newest first",
 		Example: `  flightd flights ls --state in_doubt,running
-  flightd flights ls --action charge --since 1h -o json`,
+  flightd flights ls --action charge --since 1h -o json
+  flightd flights ls --contains order-42
+  flightd flights ls --external-id ch_17`,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listFlights(cmd.Context(), a, q, "flights", newestFlights, flightTable)
@@ -43,6 +45,8 @@ func newFlightsListCommand(a *cli.App) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringVar(&q.Cursor, "cursor", "", "list the page after this position, which the page before names")
+	flags.StringVar(&q.Contains, "contains", "", "only full keys with this text in them")
+	flags.StringVar(&q.ExternalID, "external-id", "", "only flights with this external id in their receipt or in evidence")
 	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
 	listFlags(flags, &q)
 	return c
