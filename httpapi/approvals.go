@@ -127,9 +127,9 @@ func alreadyDecided(f *flight.Flight, first *flight.HistoryEvent) error {
 	case first.Kind == flight.EventRejected && first.Actor == "":
 		p.Detail = fmt.Sprintf("the approval expired on %s: %s", at, first.Note)
 	case first.Note == "":
-		p.Detail = fmt.Sprintf("the flight was already %s on %s by %s", first.Kind, at, cmp.Or(first.Actor, unknownActor))
+		p.Detail = fmt.Sprintf("the flight was already %s on %s by %s", first.Kind, at, cmp.Or(first.Actor, wire.UnknownActor))
 	default:
-		p.Detail = fmt.Sprintf("the flight was already %s on %s by %s: %s", first.Kind, at, cmp.Or(first.Actor, unknownActor), first.Note)
+		p.Detail = fmt.Sprintf("the flight was already %s on %s by %s: %s", first.Kind, at, cmp.Or(first.Actor, wire.UnknownActor), first.Note)
 	}
 	p.Hint = "read the flight to see the first decision; it cannot be replaced, but a flight that was rejected or cancelled can be retried, which asks again"
 	return problemError{problem: p}

@@ -57,7 +57,7 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 		}
 		if doc := fw.pauseOf(f.Key.Namespace(), action); doc != nil {
 			add(wire.BlockedByPause, "the action %s is paused since %s by %s: %s", action, doc.CreatedAt.AsTime().Format(wire.TimeFormat),
-				cmp.Or(doc.Changed.Actor, unknownActor), doc.Changed.Reason)
+				cmp.Or(doc.Changed.Actor, wire.UnknownActor), doc.Changed.Reason)
 		}
 	}
 	switch {

@@ -53,7 +53,7 @@ func absentError(f *flight.Flight) error {
 	p := newKeyProblem(wire.NotFound, f.Key, 0)
 	p.State, p.Version = f.State.String(), formatVersion(f.Version)
 	p.Detail = fmt.Sprintf("the key was freed on %s by %s: %s; its state was %s, and the next open may act",
-		by.At.AsTime().Format(wire.TimeFormat), cmp.Or(by.Actor, unknownActor), cmp.Or(by.Reason, "no reason was given"), past.State)
+		by.At.AsTime().Format(wire.TimeFormat), cmp.Or(by.Actor, wire.UnknownActor), cmp.Or(by.Reason, "no reason was given"), past.State)
 	p.Hint = "read its history: GET /v1/flights/" + p.FlightID + "/events, or flightd why " + p.Key
 	return problemError{problem: p}
 }

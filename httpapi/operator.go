@@ -41,9 +41,6 @@ type operatorRequest struct {
 	reason string
 }
 
-// unknownActor is recorded if a request names no actor.
-const unknownActor = "unknown"
-
 // cancel serves POST /v1/flights/{id}/cancel.
 func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) error {
 	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
@@ -214,7 +211,7 @@ func (or *operatorRequest) setActor(r *http.Request, as string) *wire.Invalid {
 	if or.actor = flight.Sanitize(auth.Redact(as)); or.actor == "" {
 		or.actor, bad = actor(r)
 	}
-	or.actor = cmp.Or(recordedActor(r, or.actor), unknownActor)
+	or.actor = cmp.Or(recordedActor(r, or.actor), wire.UnknownActor)
 	return bad
 }
 

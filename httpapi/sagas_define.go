@@ -60,7 +60,7 @@ func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
 	if def.ID() != id {
 		return wire.BadField("/saga", "the definition is of %s, and the path names %s", def.ID(), id)
 	}
-	put := &flight.PutDocument{ID: flight.DefinitionID(ns, id), Body: def.JSON(), Actor: cmp.Or(recordedActor(r, by), unknownActor), Reason: "defined"}
+	put := &flight.PutDocument{ID: flight.DefinitionID(ns, id), Body: def.JSON(), Actor: cmp.Or(recordedActor(r, by), wire.UnknownActor), Reason: "defined"}
 	status := http.StatusOK
 	if old := sr.store.documents.Document(put.ID); old == nil {
 		if c := callerOf(r); c != nil && !c.Verbs.HasAny(auth.Operate|auth.Define) {

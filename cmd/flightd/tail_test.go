@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 )
@@ -181,4 +182,10 @@ func TestWatch(t *testing.T) {
 	r := s.flightd("flights", "watch", "t/none")
 	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "not_found", "%v", r)
+}
+
+func TestEventText_NamesPeople(t *testing.T) {
+	for actor, want := range map[string]string{"ann": "ann resolved it (it happened: the log)", "unknown": "an unnamed person resolved it (it happened: the log)", "": "an unnamed person resolved it (it happened: the log)"} {
+		require.Equal(t, want, eventText(client.Event{Kind: "resolved", Actor: actor, Note: "happened: the log"}))
+	}
 }

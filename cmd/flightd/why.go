@@ -154,7 +154,10 @@ func eventText(e client.Event) string {
 	if e.Kind == flight.EventDuplicates.String() && e.Count == 1 {
 		text = "a duplicate call of CALLER was answered without another effect"
 	}
-	by := ""
+	by, person := "", e.Actor
+	if person == wire.UnknownActor {
+		person = ""
+	}
 	if e.Actor != "" {
 		by = " by " + e.Actor
 	}
@@ -162,7 +165,7 @@ func eventText(e client.Event) string {
 		text = "its approval expired: nobody decided in time"
 	}
 	result, why, _ := strings.Cut(e.Note, ": ")
-	return strings.NewReplacer("ATTEMPT", fmt.Sprint(e.Attempt), "CALLER", cmp.Or(e.Actor, "an unnamed caller"), "PERSON", cmp.Or(e.Actor, "an unnamed person"),
+	return strings.NewReplacer("ATTEMPT", fmt.Sprint(e.Attempt), "CALLER", cmp.Or(e.Actor, "an unnamed caller"), "PERSON", cmp.Or(person, "an unnamed person"),
 		"BY", by, "OUTCOME", cmp.Or(e.Outcome, "an outcome"), "FINDING", cmp.Or(e.Note, "nothing certain"), "COUNT", fmt.Sprint(e.Count),
 		"DECISION", noteSuffix(resultText(result)+": "+why), "NOTE", noteSuffix(e.Note)).Replace(text)
 }

@@ -139,6 +139,9 @@ const (
 	ResultFail        = "fail"    // of a person only
 )
 
+// UnknownActor is recorded for a decision of a person who gave no name.
+const UnknownActor = "unknown"
+
 // FindingWord returns the word of the API for a finding.
 func FindingWord(v flight.Finding) string {
 	if v == flight.FindingNone {
