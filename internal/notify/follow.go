@@ -26,8 +26,8 @@ const (
 	statesEvery = 5 * time.Second
 	// gather is how long a reader at the end of the log lets entries gather.
 	gather = 50 * time.Millisecond
-	// maxStates bounds the states that a position remembers.
-	maxStates = 100
+	// maxStates bounds the states that a position remembers, in bytes.
+	maxStates = flight.MaxDocument / 4
 
 	minBackoff, maxBackoff = time.Second, time.Minute
 	maxPause               = 10 * time.Minute // of a Retry-After
@@ -224,7 +224,7 @@ func (f *follower) gatherStates(ctx context.Context) {
 	now, lasts := f.cfg.Ledger.Now(), map[string]bool{}
 	begin := func(subject, since string, p *pending) {
 		of := p.Type + " " + subject
-		if !slices.Contains(f.states, state{of}) && len(f.states) < maxStates {
+		if !slices.Contains(f.states, state{of}) && len(strictjson.Append(nil, f.states)) < maxStates {
 			p.Count, p.ID = 1, f.id(f.name, f.target.Since, p.Type, subject+" "+since)
 			f.queue.add(p)
 			f.states, f.dirty = append(f.states, state{of}), true

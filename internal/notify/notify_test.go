@@ -543,6 +543,33 @@ func TestStatesAreNotifiedOnce(t *testing.T) {
 	})
 }
 
+// The document with the position stays within the bound of a document, however long the names are and however many queues are too old.
+func TestPositionIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, h, n := newFakeLedger(), &hooks{status: func(string, *message) int { return http.StatusBadGateway }}, 0
+		l.target("up", wire.NotifyRules{})
+		var queues []Queue
+		for i := range 300 {
+			name := fmt.Sprint(strings.Repeat("q", 250), i)
+			queues = append(queues, Queue{name, name, l.Now().Add(-time.Hour)})
+			for _, kind := range []flight.EventKind{flight.EventInDoubt, flight.EventOverlap} {
+				l.happen(t, fmt.Sprintf("n%d/%s", i, name[:1+i%2*(i%250)]), strings.Repeat("%25", i%2*(i%80))+"1", kind, flight.StateInDoubt)
+				n++
+			}
+		}
+		run(l, h, func(c *Config) { c.Queues = func() []Queue { return queues } }, time.Minute)
+		require.Less(t, l.largest, flight.MaxDocument)
+		h.status, queues = nil, nil
+		require.Empty(t, run(l, h, nil, time.Hour))
+		for _, m := range h.messages {
+			if m.Type != wire.NotifyQueueOld {
+				n -= max(1, m.Data.Count)
+			}
+		}
+		require.Zero(t, n)
+	})
+}
+
 // The position of a target that is no more is deleted.
 func TestDeletedTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
