@@ -10,10 +10,10 @@ const perPage = 100, requests = 20;
 
 // load reads a page. The server examines a bounded number of flights for each answer, so a page can be short or empty without being the
 // last: up to 20 answers are gathered, and next is where the search goes on.
-async function load({ state, action, contains, since, cursor }) {
+async function load({ state, action, contains, external_id, since, cursor }) {
   const out = { flights: [], next: cursor };
   for (let i = 0; i < requests; i++) {
-    const page = await list("/v1/flights", { state, action, contains, since, limit: perPage - out.flights.length, cursor: out.next });
+    const page = await list("/v1/flights", { state, action, contains, external_id, since, limit: perPage - out.flights.length, cursor: out.next });
     out.flights.push(...page.flights);
     out.next = page.next;
     if (!page.next || out.flights.length >= perPage) break;
@@ -32,7 +32,7 @@ const columns = [
 
 export default function Flights({ params }) {
   const [typed, setTyped] = useState(params.contains || ""), [action, setAction] = useState(params.action || ""), [at, setAt] = useState(-1);
-  const { data, problem } = usePoll(() => load(params), params.contains ? 60000 : 5000, [session.namespace, params]);
+  const { data, problem } = usePoll(() => load(params), params.contains || params.external_id ? 60000 : 5000, [session.namespace, params]);
   const chosen = (params.state || "").split(",").filter(Boolean), table = useRef(null);
   const set = (change) => {
     setAt(-1);
@@ -43,7 +43,7 @@ export default function Flights({ params }) {
     const text = typed.trim();
     e.target.querySelector("input").blur(); // j and k move in the list from here on
     if (/^fl_/.test(text)) go("flight", { id: text });
-    else set({ contains: text, action: action.trim() });
+    else set({ contains: text, external_id: "", action: action.trim() });
   };
   useEffect(() => {
     setTyped(params.contains || ""); // the way back leads to another search
@@ -56,7 +56,7 @@ export default function Flights({ params }) {
   const flights = data ? data.flights : [];
   useKeys([["j", "the next flight", () => setAt(Math.min(flights.length - 1, at + 1))], ["k", "the flight before", () => setAt(Math.max(0, at - 1))],
     ["Enter", "open it", () => flights[at] && go("flight", { id: flights[at].id })], ["n", "the next page", () => data && data.next && go("flights", { ...params, cursor: data.next })], ["p", "the page before", () => params.cursor && history.back()]]);
-  const filtered = params.state || params.action || params.contains || params.since;
+  const filtered = params.state || params.action || params.contains || params.external_id || params.since;
   return html`<h1>Flights</h1>
     <form class="filters" role="search" onSubmit=${search}>
       <input type="search" class="grow" aria-label="Key, id, or a part of the key" placeholder="key, id, or a part of the key" value=${typed} onInput=${(e) => setTyped(e.target.value)} />
@@ -72,6 +72,8 @@ export default function Flights({ params }) {
       onChange=${(e) => set({ state: states.filter((x) => x === s ? e.target.checked : chosen.includes(x)).join(",") })} />${stateWords(s)}</label>`)}</fieldset>
     <${Problem} problem=${problem} stale=${data !== null} />
     ${params.contains && params.contains.split("/").length > 2 && html`<p class="hint">A flight whose retention is over is in no list: <a href=${"#/flight?" + new URLSearchParams({ key: params.contains })}>open the key ${params.contains}</a></p>`}
+    ${params.contains && html`<p class="hint">These are the flights whose key has this text. <a href=${"#/flights?" + new URLSearchParams({ external_id: params.contains })}>Search receipts with the external id ${params.contains}</a></p>`}
+    ${params.external_id && html`<p class="hint">These are the flights whose receipt, or evidence, has the external id <code>${params.external_id}</code>.</p>`}
     <div ref=${table} aria-busy=${data === null && !problem ? "true" : null} class="stable">${flights.length > 0 && html`<${Table} label="Flights" columns=${columns} rows=${flights} id=${(f) => f.id} selected=${at} />`}
     ${data && flights.length === 0 && html`<${Empty} title=${data.next ? "Nothing yet: the search examined a part of the flights" : "No flight matches"} />`}</div>
     <p class="pager">${params.cursor && html`<a href="#" onClick=${(e) => {

@@ -44,13 +44,16 @@ export default function Sagas({ params }) {
   return html`<${Heading} title="Sagas" data=${data} problem=${problem} />
     <form class="filters" role="search" onSubmit=${(e) => {
       e.preventDefault();
-      set({ name: name.trim() });
-    }}><input type="search" class="grow" aria-label="Name of the saga" placeholder="name of the saga, as in trip" value=${name} onInput=${(e) => setName(e.target.value)} /><button>Search</button></form>
+      const text = name.trim();
+      if (/^fl_/.test(text)) go("saga", { id: text });
+      else if (text.split("/").length > 2) go("saga", { key: text });
+      else set({ name: text });
+    }}><input type="search" class="grow" aria-label="Name, key or id of the saga" placeholder="name, key or id of the saga, as in trip" value=${name} onInput=${(e) => setName(e.target.value)} /><button>Search</button></form>
     <fieldset class="chips"><legend class="hidden">States</legend>${states.map((s) => html`<label key=${s} class=${chosen.includes(s) ? "chosen" : ""}><input type="checkbox" checked=${chosen.includes(s)}
       onChange=${(e) => set({ state: states.filter((x) => x === s ? e.target.checked : chosen.includes(x)).join(",") })} />${stateWords(s)}</label>`)}</fieldset>
     <div class="stable" aria-busy=${data === null && !problem ? "true" : null}>${sagas.length > 0 && html`<${Table} label="Sagas" columns=${columns} rows=${sagas} id=${(s) => s.id} selected=${at} />`}
     ${data && sagas.length === 0 && (data.next ? html`<${Empty} title="Nothing yet: the search examined a part of the sagas" />`
-      : params.state || params.name ? html`<${Empty} title="No saga matches" />` : html`<${Empty} title="There are no sagas"><p class="dim">A saga is a list of steps that all happen, or are undone: flightd sagas start</p></${Empty}>`)}</div>
+      : params.state || params.name ? html`<${Empty} title="No saga matches"><p>${params.name && html`<a href=${"#/flights?" + new URLSearchParams({ contains: params.name })}>Look for keys with ${params.name}</a>`}</p></${Empty}>` : html`<${Empty} title="There are no sagas"><p class="dim">A saga is a list of steps that all happen, or are undone: flightd sagas start</p></${Empty}>`)}</div>
     <p class="pager">${params.cursor && html`<a href="#/sagas" onClick=${(e) => {
       e.preventDefault();
       history.back();
