@@ -1,8 +1,8 @@
-// What the page Live knows: the events of the last five minutes, counted in slots of two seconds. Its memory is bounded: old slots are
+// What the page Live knows: the events of the last hour, counted in slots of two seconds. Its memory is bounded: old slots are
 // dropped, and so are attempts that have been open for too long to be measured.
 import { stream, get } from "./api.js";
 
-export const windowSeconds = 300, slotSeconds = 2;
+export const mostSeconds = 3600, slotSeconds = 2;
 const past = 1000, mostOpen = 20000, mostTimes = 500, mostTold = 40;
 const kinds = "opened,reported,abandoned,lost,duplicates,in_doubt,resolved,cancelled,failed,overlap,approved,rejected,retried,freed";
 const ended = { succeeded: 1, refused: 2, not_done: 3, unknown: 4 }; // the place of an outcome in a point of rates
@@ -12,7 +12,7 @@ export function newModel() {
   let position = "", begun = 0, backlog = 0, from = 0, gap = null; // backlog: the events of before the stream began
   const slot = (at) => {
     const t = Math.floor(at / 1000 / slotSeconds) * slotSeconds;
-    if (!slots.has(t)) slots.set(t, { ended: [0, 0, 0, 0, 0], replays: 0, doubts: 0, times: [] });
+    if (!slots.has(t)) slots.set(t, { ended: [0, 0, 0, 0, 0], replays: 0, doubts: 0, times: [], sorted: [] });
     return slots.get(t);
   };
   return {
@@ -59,11 +59,13 @@ export function newModel() {
     },
     // points are those of the charts until a time: rates per second, times in milliseconds, new doubts. A slot before the first event of a
     // busy feed, of which only the newest past events were asked for, is unknown: null.
-    points(until) {
+    points(until, windowSeconds = 300) {
       const last = Math.floor(until / 1000 / slotSeconds) * slotSeconds, first = last - windowSeconds, out = { rates: [], replays: [], times: [], doubts: [] };
-      for (const t of slots.keys()) if (t < first) slots.delete(t);
+      for (const t of slots.keys()) if (t < last - mostSeconds) slots.delete(t);
       for (let t = first; t < last; t += slotSeconds) {
-        const s = slots.get(t), unknown = backlog > .9 * past && t * 1000 < from, sorted = s ? s.times.toSorted((a, b) => a - b) : [];
+        const s = slots.get(t), unknown = backlog > .9 * past && t * 1000 < from;
+        if (s && s.sorted.length !== s.times.length) s.sorted = s.times.toSorted((a, b) => a - b);
+        const sorted = s ? s.sorted : [];
         const at = (q) => sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : null;
         out.rates.push([t, ...[1, 2, 3, 4].map((i) => unknown ? null : s ? s.ended[i] / slotSeconds : 0)]);
         out.replays.push([t, unknown ? null : s ? s.replays / slotSeconds : 0]);
@@ -82,7 +84,7 @@ export async function follow(model, signal, say, skew) {
     try {
       const ahead = (await get("/version")).ledger_time - Date.now();
       skew(ahead);
-      const params = model.position ? { kind: kinds } : { kind: kinds, last: String(past), since: windowSeconds + "s" };
+      const params = model.position ? { kind: kinds } : { kind: kinds, last: String(past), since: mostSeconds + "s" };
       await stream("/v1/events", params, (m) => model.add(m), signal, { after: model.position, opened: () => {
         pause = 250;
         model.begin(Date.now() + ahead);
