@@ -50,6 +50,7 @@ func TestQueues(t *testing.T) {
 	p.sees(".detail .worker", "charge/long-1")
 	p.sees(".lane", "customer/7 2 jobs wait for default/charge/bad-1")
 	p.until(`document.querySelectorAll(".lane li").length === 3`)
+	require.Equal(t, []string{"in doubt", "held", "held"}, value[[]string](p, `[...document.querySelectorAll(".lane li .state")].map((e) => e.innerText)`), "their lane holds them back")
 	p.until(`document.querySelector(".chart .plot").dataset.points > 1`)
 
 	p.shortcut("p")

@@ -143,7 +143,7 @@ func TestVerbs_AboutMany(t *testing.T) {
 	p.fill("dialog input[name=typed]", "30")
 	p.click("dialog button.act")
 	p.sees(".toasts", "29 flights decided, 1 skipped because they had changed")
-	p.sees(".empty", "No key has this text")
+	p.sees(".empty", "Nothing is in doubt with")
 	states := map[string]int{}
 	for _, id := range ids {
 		states[s.must("GET", "/v1/flights/"+id, nil)["state"].(string)]++

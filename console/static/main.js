@@ -94,7 +94,7 @@ function Shell() {
       e.preventDefault();
       document.getElementById("main").focus();
     }}>To the page</a>
-    <header class="bar">
+    <div class="top-bar"><header class="bar">
       <a class="brand" href="#/doubts">flightd</a>
       <nav aria-label="Pages">${nav.map(([name, text]) => {
         const n = counts.data && counts.data[name];
@@ -111,8 +111,8 @@ function Shell() {
         ${session.needsToken && html`<button class="quiet" title=${"Signed in as " + who.name} onClick=${() => signOut()}>Sign out</button>`}
       </div>
     </header>
+      <div class=${counts.problem ? "offline on" : "offline"} role="status">${counts.problem && html`${counts.problem.title} <code>${counts.problem.code}</code> ${counts.problem.hint}`}</div></div>
     <main id="main" tabindex="-1">
-      <div class=${counts.problem ? "offline on" : "offline"} role="status">${counts.problem && html`${counts.problem.title} <code>${counts.problem.code}</code> ${counts.problem.hint}`}</div>
       <${Page} key=${session.namespace} name=${at.name} params=${at.params} />
     </main>
     <footer class="dim">${who.name ? html`${who.name}, ${who.verbs.join(", ")}${who.expires_at && html`; the token has <${Left} at=${who.expires_at} />`}` : "no credentials"}

@@ -37,7 +37,7 @@ export function Ask({ title, does, act, danger, submit, onClose, children }) {
   return html`<${Dialog} title=${title} onClose=${onClose}><form onSubmit=${decide}>
     <p class=${danger ? "does danger" : "does"}>${does}</p>${children}
     <label>Reason<input name="reason" autocomplete="off" autofocus value=${form.reason} onInput=${set("reason")} /></label>
-    <label>Your name, as the history shows it<input name="actor" autocomplete="off" value=${form.actor} onInput=${set("actor")} placeholder="unknown" /></label>
+    <label>Your name, as the history shows it<input name="actor" autocomplete="off" value=${form.actor} onInput=${set("actor")} placeholder="may be empty" /></label>
     <${Problem} problem=${state.problem} />
     <div class="buttons"><span class="dim">${form.reason.trim() ? "" : "Write why."}</span><button type="button" class="quiet" onClick=${onClose}>Close</button>
       <button type="submit" class=${danger ? "act danger" : "act"} disabled=${!form.reason.trim() || state.busy}>${state.busy ? "Asking…" : act}</button></div>

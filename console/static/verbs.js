@@ -115,7 +115,7 @@ export function Decide({ name, flights, choice: first, onClose }) {
         <label>External id: the provider's name of the effect<input name="external" autocomplete="off" value=${form.external} onInput=${set("external")} /></label>`}
         <label class="check"><input type="checkbox" name="none" checked=${form.none} disabled=${many} onChange=${set("none")} /> There is neither: callers learn that it happened, and get no result</label>`}
       <label>${v.optional ? "Reason (may be empty)" : "Reason: how do you know?"}<input name="reason" autocomplete="off" autofocus=${!v.choices} value=${form.reason} onInput=${set("reason")} /></label>
-      <label>Your name, as the history shows it<input name="actor" autocomplete="off" value=${form.actor} onInput=${set("actor")} placeholder="unknown" /></label>
+      <label>Your name, as the history shows it<input name="actor" autocomplete="off" value=${form.actor} onInput=${set("actor")} placeholder="may be empty" /></label>
       ${many && html`<label>Type <b>${flights.length}</b> to decide about ${plural(flights.length, "flight")}<input name="typed" inputmode="numeric" autocomplete="off" value=${form.typed} onInput=${set("typed")} /></label>`}
       <${Problem} problem=${state.problem} />
       <div class="buttons"><span class="dim" aria-live="polite">${state.busy && many ? `${state.done} of ${flights.length}` : missing || state.text}</span>

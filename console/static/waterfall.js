@@ -1,6 +1,6 @@
 // A saga as a waterfall: a line for each step and each undo on one axis of time, in words what each waits for, and what moves it on.
 import { html, State } from "./ui.js";
-import { attempts, doubtSince, flightLink, oneLine, resultText, age } from "./words.js";
+import { attempts, doubtSince, flightLink, oneLine, person, resultText, age } from "./words.js";
 import { span } from "./page.js";
 
 export const over = (s) => ["done", "undone", "cancelled"].includes(s.state);
@@ -28,7 +28,7 @@ function idle(s, step, outcome) {
 function told(f, action, now) {
   const last = f.last_attempt || {}, note = (w) => w ? ": " + oneLine(w, 160) : "";
   const why = !last.error || (f.cause || "").includes(last.error) ? f.cause : f.cause ? `${f.cause}; ${last.error}` : last.error;
-  const more = (f.attempts > 1 ? `, attempt ${f.attempts}` : "") + (f.resolution ? `; ${f.resolution.actor || "an unnamed person"} decided: ${resultText(f.resolution.result)}${note(f.resolution.reason)}` : "");
+  const more = (f.attempts > 1 ? `, attempt ${f.attempts}` : "") + (f.resolution ? `; ${person(f.resolution.actor)} decided: ${resultText(f.resolution.result)}${note(f.resolution.reason)}` : "");
   const left = f.not_before ? Date.parse(f.not_before) - now : 0;
   switch (f.state) {
     case "succeeded": return `in ${span(Date.parse(f.finished_at) - Date.parse(f.created_at))}${f.receipt && f.receipt.external_id ? ", " + f.receipt.external_id : ""}${more}`;
@@ -40,6 +40,17 @@ function told(f, action, now) {
     case "awaiting_approval": return "somebody must approve or reject it";
   }
   return (left > 0 ? `next attempt in ${span(left)}` : `waits for a worker${action ? " of " + action : ""}`) + note(why) + more;
+}
+
+// approvals are the waits of a flight for its approvals: [[from, to], …].
+function approvals(events, f, now) {
+  const out = [];
+  let asked = Date.parse(f.created_at);
+  for (const e of events) {
+    if (["submitted", "retried"].includes(e.kind)) asked = Date.parse(e.at);
+    if (["approved", "rejected"].includes(e.kind)) out.push([asked, Date.parse(e.at)]);
+  }
+  return f.state === "awaiting_approval" ? [...out, [asked, now]] : out;
 }
 
 // ticks are round times of the axis, in milliseconds since its start: five to ten, and half of them on a phone.
@@ -64,7 +75,7 @@ export function Waterfall({ saga, histories, marks, now, onResolve, onUndoLate }
     if (!f) return grid;
     const end = f.finished_at ? Date.parse(f.finished_at) : to, created = Date.parse(f.created_at);
     const tries = histories[f.id] ? attempts(histories[f.id]) : f.last_attempt ? [{ ...f.last_attempt, opened: f.last_attempt.opened_at, closed: f.last_attempt.closed_at }] : [];
-    return html`${grid}${f.attempts > 0 || !f.finished_at ? html`<i class="wait ${f.state}" style=${bar(created, end)}></i>` : ""}
+    return html`${grid}${approvals(histories[f.id] || [], f, to).map(([a, b]) => html`<i class="approval" title="waits for an approval" style=${bar(a, b)}></i>`)}${f.attempts > 0 || !f.finished_at ? html`<i class="wait ${f.state}" style=${bar(created, end)}></i>` : ""}
       ${tries.map((a) => html`<i class="try ${a.closed ? a.outcome : "open"}" title=${`attempt ${a.attempt}: ${a.closed ? a.outcome : "open"}`} style=${bar(Date.parse(a.opened), a.closed ? Date.parse(a.closed) : to)}></i>`)}`;
   };
   const line = (name, f, text, more = {}) => html`<div key=${name} class=${"line " + (more.class || "")} data-step=${name}>

@@ -35,6 +35,9 @@ export function keyParts(key) {
 // flightLink is the address of a flight; notifications use the same.
 export const flightLink = (f) => f.key ? "#/flight?" + new URLSearchParams({ namespace: keyParts(f.key).namespace, key: f.key }) : "#/flight?" + new URLSearchParams({ id: f.id });
 
+// command is the command that shows a flight in a shell, with what may be decided about it.
+export const command = (f) => `flightd ${{ in_doubt: "doubt show", awaiting_approval: "approvals show" }[f.state] || "why"} ${/^[\w/.:%#,+=-]+$/.test(f.key) ? f.key : `'${f.key.replaceAll("'", `'\\''`)}'`}`;
+
 // doubtSince is when the last attempt of a flight in doubt ended.
 export const doubtSince = (f) => f.last_attempt && f.last_attempt.closed_at || f.created_at;
 
@@ -86,7 +89,9 @@ const results = { happened: "it happened", not_happened: "it did not happen", fa
 export const resultText = (result) => results[result] || result;
 
 const note = (e) => e.note ? ` (${e.note})` : "";
-const who = (e) => e.actor || "an unnamed person";
+// person is the name of somebody who decided; the server records unknown for one who gave none.
+export const person = (name) => name && name !== "unknown" ? name : "an unnamed person";
+const who = (e) => person(e.actor);
 const reports = {
   succeeded: (e) => `attempt ${e.attempt} reported success; the receipt is stored${note(e)}`,
   refused: (e) => `attempt ${e.attempt} was finally refused; the receipt is stored${note(e)}`,

@@ -19,7 +19,7 @@ export function Inbox({ page, params, title, query, since, verbs, line, empty, w
   const [selected, setSelected] = useState(new Map()), [open, setOpen] = useState(null), [whole, setWhole] = useState(false);
   const list = useRef(null);
   const rows = data ? data.rows.filter((f) => (!params.action || keyParts(f.key).action === params.action) && (!params.text || f.key.includes(params.text))) : [];
-  const actions = data ? [...new Set(data.rows.map((f) => keyParts(f.key).action))].sort() : [];
+  const actions = [...new Set([...data ? data.rows.map((f) => keyParts(f.key).action) : [], ...params.action ? [params.action] : []])].sort(), filtered = params.text || params.action;
   const wide = useWide(), chosen = params.id || wide && rows[0] && rows[0].id, at = rows.findIndex((f) => f.id === chosen);
   const show = (id) => go(page, { ...params, id }, true);
   const move = (by) => rows.length && show(rows[Math.min(rows.length - 1, Math.max(0, at + by))].id);
@@ -56,7 +56,7 @@ export function Inbox({ page, params, title, query, since, verbs, line, empty, w
         <a href=${`#/${page}?${new URLSearchParams({ ...params, id: f.id })}`} aria-current=${f.id === chosen ? "true" : null}><span class="top"><${Name} of=${f} /><${Age} at=${since(f)} /></span><span class="under">${line(f)}</span></a></li>`)}</ul>
       ${!whole && rows.length > shownAtOnce && html`<button class="quiet" onClick=${() => setWhole(true)}>Show the other ${rows.length - shownAtOnce}</button>`}
       ${data && data.more && html`<p class="hint">More than ${most} ${waits}; perhaps the oldest are not among these. Choose a namespace, or decide about these first.</p>`}
-      ${data && rows.length === 0 && html`<${Empty} title=${data.rows.length ? "No key has this text" : empty[0]}>${!data.rows.length && html`<p class="dim">${empty[1]}</p>`}</${Empty}>`}
+      ${data && rows.length === 0 && html`<${Empty} title=${filtered ? `${empty[0]} with ${params.text ? "this text in its key" : `the action ${params.action}`}` : empty[0]}><p class="dim">${filtered && data.rows.length ? html`<a href=${"#/" + page}>Show the other ${data.rows.length}</a>` : empty[1]}</p></${Empty}>`}
     </div>
     <div class="detail">${chosen ? html`<p class="back"><a href=${"#/" + page}>All ${title.toLowerCase()}</a></p><${FlightView} key=${chosen} of=${{ id: chosen }} heading="h2" />` : null}</div>
     ${open && html`<${Decide} ...${open} onClose=${(done) => {

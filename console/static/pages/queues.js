@@ -1,7 +1,7 @@
 // The queues: jobs, workers and pauses of each action; for one of them what its workers hold, and what its lanes wait for.
 import { html, useState, useRef, useKeys, usePoll, Empty, Table, Time, Age, State, Section, Facts, Key, Name } from "../ui.js";
 import { get, list, post, may, session } from "../api.js";
-import { age, plural, flightLink, keyParts } from "../words.js";
+import { age, plural, person, flightLink, keyParts } from "../words.js";
 import { Heading, Ask, timed } from "../page.js";
 import { Chart } from "../chart.js";
 import { go } from "../main.js";
@@ -49,7 +49,7 @@ function Detail({ data, points, onDecide }) {
     owners.set(owner, [...owners.get(owner) || [], f]);
   }
   return html`<div class="detail"><h2 class="key">${nameOf(q)}</h2>
-    ${q.paused ? html`<p class="says"><span class="state in_doubt">paused</span><span>by ${q.paused.actor || "an unnamed person"} <${Time} at=${q.paused.at} />: ${q.paused.reason}. No job is handed out.</span></p>`
+    ${q.paused ? html`<p class="says"><span class="state in_doubt">paused</span><span>by ${person(q.paused.actor)} <${Time} at=${q.paused.at} />: ${q.paused.reason}. No job is handed out.</span></p>`
       : html`<p class="says"><span class="state running">open</span><span>${q.ready && !q.workers ? "Jobs are ready, and no worker has asked for them within a minute." : "Jobs are handed out when workers ask."}</span></p>`}
     <div class="verbs">${may("operate") && html`<button class=${q.paused ? "act" : ""} data-verb=${q.paused ? "resume" : "pause"} onClick=${onDecide}>${q.paused ? "Resume…" : "Pause…"}</button>`}
       <a href=${"#/flights?" + new URLSearchParams({ action: q.action })}>its flights</a></div>
@@ -62,7 +62,7 @@ function Detail({ data, points, onDecide }) {
     ${q.stuck_lanes && html`<${Section} title="Stuck lanes" extra="their first jobs are in doubt">${q.stuck_lanes.map((l) => {
       const lane = lanes.find((x) => x.lane === l.lane);
       return html`<div key=${l.lane} class="lane"><b class="key">${l.lane}</b> ${plural(l.behind, "job waits", "jobs wait")} for <a href=${flightLink({ key: l.blocker })}><${Name} of=${{ key: l.blocker }} /></a>
-        ${lane && html`<ol>${lane.jobs.slice(0, 8).map((j) => html`<li key=${j.key}><a href=${flightLink(j)}><${Name} of=${j} /></a> <${State} state=${j.state} /></li>`)}</ol>${lane.total > 8 && html`<p class="dim">and ${lane.total - 8} more</p>`}`}</div>`;
+        ${lane && html`<ol>${lane.jobs.slice(0, 8).map((j) => html`<li key=${j.key}><a href=${flightLink(j)}><${Name} of=${j} /></a> <${State} state=${j.state === "ready" && !j.may_open ? "held" : j.state} /></li>`)}</ol>${lane.total > 8 && html`<p class="dim">and ${lane.total - 8} more</p>`}`}</div>`;
     })}</${Section}>`}
     <${Section} title="Counts"><${Facts} rows=${[["ready", q.ready], ["oldest ready", q.ready ? age(q.oldest_ready_ms || 0) : ""], ["running", q.running], ["ended", q.ended_per_second.toFixed(2) + " per second, a mean over half a minute"],
       ["scheduled", q.scheduled && `${q.scheduled}, for their time, a retry or a look-up`], ["waiting", q.waiting && `${q.waiting}, for a callback`], ["held", q.held && `${q.held}, by their lane`], ["in doubt", q.in_doubt && `${q.in_doubt}, for a person`]]} /></${Section}></div>`;
