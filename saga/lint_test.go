@@ -84,6 +84,9 @@ func TestParse_SaysWhereAndWhy(t *testing.T) {
 		{"saga: trip\nsteps:\n- name: a\n  timeout: 0x10\n", "/steps/0/timeout: line 4, column 12: 0x10 is no number of JSON; write it in decimal digits, or as a text in quotation marks"},
 		{"saga: trip\nsteps:\n  a: {input: &x {}}\n", "/steps/0/input: line 3, column 14: anchor is not supported here; write the value out"},
 		{"saga: a\n---\nsaga: b\n", "line 3, column 5: a file has one definition"},
+		{"saga: a\n---\n---\nsaga: b\n", "line 4, column 5: a file has one definition"},
+		{"---\n# head\n---\n---\nsaga: a\n---\nsaga: b\n", "line 7, column 5: a file has one definition"},
+		{"saga: a\nsteps:\n  a: {input: {zip: 0100}}\n", "/steps/0/input/zip: line 3, column 20: 0100 is no number of JSON; write it in decimal digits, or as a text in quotation marks"},
 	} {
 		_, _, err := ParseYAML([]byte(c.text))
 		require.EqualError(t, err, c.want, c.text)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/yamlfile"
 )
 
 // Place is a place in a file of YAML.
@@ -33,19 +33,16 @@ func (p Places) Of(pointer string) Place {
 // ParseYAML reads a definition as people write it: as Parse, and the steps may be a mapping by name. Errors have the line and the
 // column; those about a value are a *wire.Invalid. *UnknownFields has all fields that are unknown, and comes with the places.
 func ParseYAML(data []byte) (*Definition, Places, error) {
-	file, err := parser.ParseBytes(data, 0)
+	bodies, err := yamlfile.Parse(data)
 	if err != nil {
 		return nil, nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
+	if len(bodies) > 1 {
+		return nil, nil, badYAML(bodies[1], "", "a file has one definition")
+	}
 	var body ast.Node
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
-		case body != nil:
-			return nil, nil, badYAML(doc.Body, "", "a file has one definition")
-		default:
-			body = doc.Body
-		}
+	if len(bodies) > 0 {
+		body = bodies[0]
 	}
 	if _, ok := body.(ast.MapNode); !ok {
 		return nil, nil, wire.BadField("", "a definition begins with the line saga: NAME")
@@ -78,12 +75,43 @@ func badYAML(n ast.Node, pointer, detail string) error {
 type converter struct {
 	out    bytes.Buffer
 	places Places
+	isText func(pointer string) bool // reports a value that is a text, however it looks; may be nil
+}
+
+// YAMLDocument is a document of a file of YAML, as JSON.
+type YAMLDocument struct {
+	JSON   []byte
+	Places Places
+}
+
+// YAMLDocuments converts the documents of a file that have content. A scalar for which isText returns true becomes the text that the
+// file has. Any other number must be one of JSON: 0100 is 64 for some readers of YAML and 100 for others.
+func YAMLDocuments(data []byte, isText func(pointer string) bool) (all []YAMLDocument, err error) {
+	bodies, err := yamlfile.Parse(data)
+	if err != nil {
+		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	for _, body := range bodies {
+		c := &converter{places: make(Places), isText: isText}
+		if err := c.convert(body, ""); err != nil {
+			return nil, err
+		}
+		all = append(all, YAMLDocument{c.out.Bytes(), c.places})
+	}
+	return all, nil
 }
 
 func (c *converter) convert(n ast.Node, pointer string) error {
 	if _, ok := c.places[pointer]; !ok {
 		at := n.GetToken().Position
 		c.places[pointer] = Place{at.Line, at.Column}
+	}
+	switch n.Type() {
+	case ast.IntegerType, ast.FloatType, ast.BoolType, ast.InfinityType, ast.NanType:
+		if c.isText != nil && c.isText(pointer) {
+			c.text(n.GetToken().Value)
+			return nil
+		}
 	}
 	switch v := n.(type) {
 	case ast.MapNode:

@@ -364,15 +364,16 @@ func TestSecrets_AreNeverPrinted(t *testing.T) {
 // TestSettings_TypesAreStrict: each mistake is shown with its line, its column and a caret.
 func TestSettings_TypesAreStrict(t *testing.T) {
 	for content, says := range map[string]string{
-		"namespace: a\nlisten: 7420\n":      "[2:9] listen takes a text",
-		"namespace: a\nlog_level:\n":        "[2:1] log_level takes a text",
-		"data: true\n":                      "[1:7] data takes a text",
-		"allow_plain_http: \"yes\"\n":       "[1:19] allow_plain_http takes true or false",
-		"server: [a, 1]\n":                  "server takes a text, or a list of texts",
-		"- namespace: a\n":                  "want lines of the form NAME: VALUE",
-		"namespace: a\n---\nnamespace: b\n": "[3:1] a settings file has one document",
-		"listen_metrcs: a\n":                "did you mean listen_metrics?",
-		"namespace: a\nnamespace: b\n":      "[2:1]",
+		"namespace: a\nlisten: 7420\n":           "[2:9] listen takes a text",
+		"namespace: a\nlog_level:\n":             "[2:1] log_level takes a text",
+		"data: true\n":                           "[1:7] data takes a text",
+		"allow_plain_http: \"yes\"\n":            "[1:19] allow_plain_http takes true or false",
+		"server: [a, 1]\n":                       "server takes a text, or a list of texts",
+		"- namespace: a\n":                       "want lines of the form NAME: VALUE",
+		"namespace: a\n---\nnamespace: b\n":      "[3:1] a settings file has one document",
+		"namespace: a\n---\n---\nnamespace: b\n": "[4:1] a settings file has one document",
+		"listen_metrcs: a\n":                     "did you mean listen_metrics?",
+		"namespace: a\nnamespace: b\n":           "[2:1]",
 	} {
 		r := flightd(withConfig(t, content), "version")
 		require.Equal(t, cli.ExitConfig, r.code, "%q: %v", content, r)

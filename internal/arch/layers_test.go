@@ -16,6 +16,7 @@ type layeredPackage struct {
 func layers() []layeredPackage {
 	return []layeredPackage{
 		{"internal/strictjson", -1},
+		{"internal/yamlfile", -1},
 		{"docs", 0},
 		{"flight", 0},
 		{"internal/clock", 0},

@@ -11,9 +11,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/internal/yamlfile"
 )
 
 // ConfigEnv is the environment variable that names the settings file.
@@ -94,27 +95,24 @@ func (l configLocation) read() (map[string]string, error) {
 // optional, and a list is joined by commas. An unknown or duplicate name, another type or a second document is an error, which has the line, the column
 // and a caret, and no secret.
 func ParseConfig(data []byte) (map[string]string, error) {
-	file, err := parser.ParseBytes(data, 0)
+	bodies, err := yamlfile.Parse(data)
 	if err != nil {
 		return nil, configError(err)
 	}
 	f := map[string]string{}
-	for i, doc := range file.Docs {
-		if doc.Body == nil || doc.Body.Type() == ast.CommentType || doc.Body.Type() == ast.NullType {
-			continue
-		}
+	for i, body := range bodies {
 		if i > 0 {
-			return nil, configErrorAt(doc.Body, "a settings file has one document")
+			return nil, configErrorAt(body, "a settings file has one document")
 		}
-		fields, ok := doc.Body.(ast.MapNode)
+		fields, ok := body.(ast.MapNode)
 		if !ok {
-			return nil, configErrorAt(doc.Body, "want lines of the form NAME: VALUE")
+			return nil, configErrorAt(body, "want lines of the form NAME: VALUE")
 		}
 		for field := fields.MapRange(); field.Next(); {
 			name := field.Key().GetToken().Value
 			s := namedSetting(name)
 			if s == nil {
-				return nil, configErrorAt(field.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(nearest(name, settingNames())), "; "))
+				return nil, configErrorAt(field.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(Nearest(name, settingNames())), "; "))
 			}
 			value, want := configValue(*s, field.Value())
 			if want != "" {

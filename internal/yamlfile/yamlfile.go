@@ -1,0 +1,34 @@
+// Package yamlfile parses files of YAML.
+package yamlfile
+
+import (
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Parse returns the bodies of the documents that have content. The parser of the library ignores the rest of a file behind an empty
+// document, so Parse removes the marks of empty documents first.
+func Parse(data []byte) (bodies []ast.Node, err error) {
+	var tokens token.Tokens
+	for _, t := range lexer.Tokenize(string(data)) {
+		if t.Type == token.CommentType {
+			continue
+		}
+		if n := len(tokens); n > 0 && tokens[n-1].Type == token.DocumentHeaderType && (t.Type == token.DocumentHeaderType || t.Type == token.DocumentEndType) {
+			tokens = tokens[:n-1]
+		}
+		tokens = append(tokens, t)
+	}
+	file, err := parser.Parse(tokens, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range file.Docs {
+		if doc.Body != nil && doc.Body.Type() != ast.CommentType && doc.Body.Type() != ast.NullType {
+			bodies = append(bodies, doc.Body)
+		}
+	}
+	return bodies, nil
+}
