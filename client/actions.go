@@ -29,9 +29,18 @@ func (re *requester) Actions(ctx context.Context) ([]Action, error) {
 	return list.Actions, nil
 }
 
-// Action returns the document of an action. The *Error has the code not_found if there is none.
+// Action returns the document of an action. The *Error has the code not_found if there is none. A document with a field that this version
+// of the client does not know is an error, because a caller that writes it back would remove the field.
 func (re *requester) Action(ctx context.Context, name string) (*Action, error) {
-	return decode[Action](re.ask(ctx, request{method: http.MethodGet, path: actionPath(name), mustContain: `"version"`}))
+	answer, err := re.ask(ctx, request{method: http.MethodGet, path: actionPath(name), mustContain: `"version"`})
+	act, err := decode[Action](answer, err)
+	if err != nil {
+		return nil, err
+	}
+	if err := strictjson.DecodeRequest(answer.body, new(Action)); err != nil {
+		return nil, fmt.Errorf("client: the document of the action %s: %w; upgrade this program to the version of the server", name, err)
+	}
+	return act, nil
 }
 
 // PutAction makes the policy that of the action's document, whatever was there. The same request again is answered unchanged.

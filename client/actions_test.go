@@ -3,8 +3,10 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -109,4 +111,34 @@ func TestWait_Unapproved(t *testing.T) {
 	_, err = client.Wait[int](ctx, c, flight.MustKey("default/charge/1"))
 	require.ErrorAs(t, err, new(*client.Unapproved))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A document with a field of a later version is no document without it: a caller that writes it back would remove the field.
+func TestAction_UnknownField(t *testing.T) {
+	for body, bad := range map[string]string{
+		`{"name":"refund","recovery":"hold","version":"1","changed_at":"2026-01-01T00:00:00Z"}`:                              "",
+		`{"name":"refund","recovery":"hold","quorum":2,"version":"1","changed_at":"2026-01-01T00:00:00Z"}`:                   "/quorum: unknown field; upgrade this program",
+		`{"name":"refund","approval":{"expires_ms":1,"other":true},"version":"1","changed_at":"2026-01-01T00:00:00Z"}`:       "/approval/other: unknown field",
+		`{"name":"refund","lane":{"by":"/c","limit":1,"weight":3},"version":"1","changed_at":"2026-01-01T00:00:00.000001Z"}`: "/lane/weight: unknown field",
+	} {
+		g := newFixture(t)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !hasSuffix(r, "/v1/actions/refund") {
+				g.server.Config.Handler.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, body)
+		}))
+		t.Cleanup(server.Close)
+		c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()))
+		require.NoError(t, err)
+		_, err = c.Action(t.Context(), "refund")
+		require.NoError(t, c.Close(t.Context()))
+		if bad == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, bad)
+		}
+	}
 }

@@ -122,7 +122,10 @@ func (ar *actionRoutes) putAction(w http.ResponseWriter, r *http.Request) error 
 	req.Complete()
 	out := wire.ActionAnswer{Status: wire.ActionCreated}
 	if old != nil {
-		if stored, bad := wire.DecodeActionPolicy(old.Body); bad == nil {
+		switch stored, err := ar.policyOf(id.Namespace, id.Name); {
+		case err != nil: // a later version has stored something that gets lost
+			out.Differences = []wire.PolicyDifference{{Field: "document", Document: err.Error()}}
+		case stored != nil:
 			out.Differences = req.Differences(stored, false)
 		}
 		if out.Status = wire.ActionChanged; string(req.ActionPolicy.Encode()) == string(old.Body) {

@@ -89,6 +89,8 @@ func TestActions_UnreadableDocument(t *testing.T) {
 	d.fake.PutDocument(t, flight.DocumentID{Namespace: "default", Kind: flight.KindAction, Name: "charge"}, []byte(`{"recovery":"resend","newer":true}`))
 	requireProblem(t, d.post("/v1/flights:submit", `{"action":"charge","id":"1"}`), http.StatusInternalServerError, wire.Internal)
 	requireProblem(t, d.post("/v1/actions/charge/declare", `{"recovery":"resend"}`), http.StatusInternalServerError, wire.Internal)
-	require.Equal(t, http.StatusOK, d.send("PUT", "/v1/actions/charge", `{"recovery":"resend","reason":"mend it"}`).status)
+	mended := d.send("PUT", "/v1/actions/charge", `{"recovery":"resend","reason":"mend it"}`)
+	require.Equal(t, http.StatusOK, mended.status)
+	require.Contains(t, string(mended.body), "cannot be read: /newer: unknown field", "what is lost is named")
 	require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", `{"action":"charge","id":"1"}`).status)
 }

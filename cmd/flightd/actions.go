@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,113 +21,187 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
+	"github.com/flightd/flightd/saga"
 )
 
 func newActionsCommand(a *cli.App) *cobra.Command {
 	return cli.CommandGroup("actions", "Declare, list and show the policies of actions", newActionsApplyCommand(a), newActionsListCommand(a), newActionsShowCommand(a), newActionsRemoveCommand(a))
 }
 
-// actionFile is one document of a file of actions. Package yaml reads the names of the fields.
-type actionFile struct {
-	Action         string      `yaml:"action"`
-	Recovery       string      `yaml:"recovery,omitempty"`
-	ProviderWindow span        `yaml:"provider_window,omitempty"`
-	Retry          *retryFile  `yaml:"retry,omitempty"`
-	Timeout        span        `yaml:"timeout,omitempty"`
-	SettleDelay    span        `yaml:"settle_delay,omitempty"`
-	VerifyAttempts int64       `yaml:"verify_attempts,omitempty"`
-	Lookup         bool        `yaml:"lookup,omitempty"`
-	Retention      string      `yaml:"retention,omitempty"`
-	Lane           *actionLane `yaml:"lane,omitempty"`
+// actionDocument is one document of a file of actions. It is the type of the API, so a file can have each field of a policy, and any other
+// field is rejected.
+type actionDocument struct {
+	Action string `json:"action"`
+	client.ActionPolicy
 }
 
-type retryFile struct {
-	Attempts int64 `yaml:"attempts,omitempty"`
-	First    span  `yaml:"first,omitempty"`
-	Max      span  `yaml:"max,omitempty"`
-	Within   span  `yaml:"within,omitempty"`
+// fileFields are the fields of a document, at any depth, by their names in a file.
+var fileFields = map[string]reflect.StructField{}
+
+func init() { addFileFields(reflect.TypeFor[actionDocument]()) }
+
+func addFileFields(t reflect.Type) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.Anonymous {
+			fileFields[fileField(apiField(f))] = f
+		}
+		addFileFields(f.Type)
+	}
 }
 
-type actionLane struct {
-	By    string `yaml:"by,omitempty"`
-	Limit int64  `yaml:"limit,omitempty"`
+// apiField returns the name of a field in the API. A field whose name ends with _ms is a duration in a file.
+func apiField(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
-// span is a duration in milliseconds, as in 24h, 7d or 500ms.
-type span int64
+// fileField returns the name in a file of a field of the API.
+func fileField(name string) string {
+	switch name {
+	case "attempt_timeout_ms":
+		return "timeout"
+	case "settle_ms":
+		return "settle_delay"
+	}
+	return strings.TrimSuffix(name, "_ms")
+}
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *span) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
+// fieldInMS matches the fields of the API that have another name in a file.
+var fieldInMS = regexp.MustCompile(`\w+_ms\b`)
+
+// milliseconds returns a duration of a file, as in 24h, 7d or 500ms.
+func milliseconds(v any) (int64, bool) {
+	text, _ := v.(string)
+	d, err := time.ParseDuration(text)
 	if err != nil {
-		d, err = wire.ParseRetention(string(text))
+		d, err = wire.ParseRetention(text)
 	}
-	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return fmt.Errorf("%q is not a duration such as 30s, 24h or 7d", text)
+	return d.Milliseconds(), err == nil && d >= 0 && (d == 0 || d >= time.Millisecond)
+}
+
+// convertFile makes an object of a file one of the API. The error is about a field of the file.
+func convertFile(object map[string]any, pointer string) *wire.Invalid {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		f, known := fileFields[name]
+		v, field, at := object[name], apiField(f), pointer+"/"+name
+		inner, isObject := v.(map[string]any)
+		switch {
+		case !known:
+			bad := wire.BadField(at, "unknown field")
+			bad.Hint = cli.DidYouMean(cli.Nearest(name, slices.Sorted(maps.Keys(fileFields))))
+			return bad
+		case v == nil:
+			return wire.BadField(at, "has no value; remove the line or write a value")
+		case isObject:
+			if bad := convertFile(inner, at); bad != nil {
+				return bad
+			}
+		case fieldInMS.MatchString(field):
+			ms, ok := milliseconds(v)
+			if !ok {
+				return wire.BadField(at, "%v is not a duration such as 30s, 24h or 7d", v)
+			}
+			v = ms
+		}
+		delete(object, name)
+		object[field] = v
 	}
-	*s = span(d.Milliseconds())
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler.
-func (s span) MarshalText() ([]byte, error) { return []byte(wire.SpanText(int64(s))), nil }
-
-// policy returns the document in the terms of the API.
-func (f *actionFile) policy() client.ActionPolicy {
-	p := client.ActionPolicy{Policy: wire.Policy{Recovery: f.Recovery, ProviderWindowMS: int64(f.ProviderWindow), AttemptTimeoutMS: int64(f.Timeout), SettleMS: int64(f.SettleDelay),
-		VerifyAttempts: f.VerifyAttempts, Lookup: f.Lookup, Retention: f.Retention}}
-	if r := f.Retry; r != nil {
-		p.Retry = &wire.Retry{Attempts: cmp.Or(r.Attempts, int64(wire.DefaultRetry.Attempts)), FirstMS: int64(r.First), MaxMS: int64(r.Max), WithinMS: int64(r.Within)}
+// parseAction reads a document of a file.
+func parseAction(doc saga.YAMLDocument) (f actionDocument, bad *wire.Invalid) {
+	var object map[string]any
+	in := json.NewDecoder(bytes.NewReader(doc.JSON))
+	in.UseNumber()
+	if in.Decode(&object) != nil {
+		return f, wire.BadField("", "a document begins with the line action: NAME")
 	}
-	if f.Lane != nil {
-		p.Lane = &wire.LaneRule{By: f.Lane.By, Limit: f.Lane.Limit}
+	f.Action, _ = object["action"].(string) // for an error
+	if bad = convertFile(object, ""); bad != nil {
+		return f, bad
 	}
-	return p
+	if retry, ok := object["retry"].(map[string]any); ok && retry["attempts"] == nil {
+		retry["attempts"] = wire.DefaultRetry.Attempts
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		return f, wire.BadField("", "%v", err)
+	}
+	decoded, bad := wire.Decode[actionDocument](data)
+	if bad == nil {
+		f, bad = decoded, wire.CheckName(decoded.Action, wire.FieldError{Pointer: "/action"})
+	}
+	if bad == nil {
+		bad = f.Check()
+	}
+	return f, bad
 }
 
-// actionFileOf returns the document of an action as apply reads it.
-func actionFileOf(act *client.Action) *actionFile {
-	f := &actionFile{Action: act.Name, Recovery: act.Recovery, ProviderWindow: span(act.ProviderWindowMS), Timeout: span(act.AttemptTimeoutMS), SettleDelay: span(act.SettleMS),
-		VerifyAttempts: act.VerifyAttempts, Lookup: act.Lookup, Retention: act.Retention}
-	if r := act.Retry; r != nil {
-		f.Retry = &retryFile{r.Attempts, span(r.FirstMS), span(r.MaxMS), span(r.WithinMS)}
+// fileText returns the document of an action as apply reads it.
+func fileText(act *client.Action) (string, error) {
+	var object yaml.MapSlice
+	err := yaml.UnmarshalWithOptions(strictjson.Append(nil, &actionDocument{act.Name, act.ActionPolicy}), &object, yaml.UseOrderedMap())
+	if err != nil {
+		return "", err
 	}
-	if l := act.Lane; l != nil {
-		f.Lane = &actionLane{l.By, l.Limit}
-	}
-	return f
+	convertAction(object)
+	order := []any{"action", "recovery", "provider_window", "approval", "retry", "timeout"} // then the others
+	slices.SortStableFunc(object, func(x, y yaml.MapItem) int {
+		return cmp.Compare(uint(slices.Index(order, x.Key)), uint(slices.Index(order, y.Key)))
+	})
+	text, err := yaml.Marshal(object)
+	return string(text), err
 }
 
-// fileFields are the fields of the API as a file has them.
-var fileFields = strings.NewReplacer("/provider_window_ms", "provider_window", "/attempt_timeout_ms", "timeout", "/settle_ms", "settle_delay", "first_ms", "first", "max_ms", "max", "within_ms", "within", "/", ".")
+// convertAction makes an object of the API one of a file.
+func convertAction(object yaml.MapSlice) {
+	for i, item := range object {
+		name := item.Key.(string)
+		object[i].Key = fileField(name)
+		switch v := item.Value.(type) {
+		case yaml.MapSlice:
+			convertAction(v)
+		case map[string]any: // an empty object
+		case uint64:
+			if fieldInMS.MatchString(name) {
+				object[i].Value = wire.SpanText(int64(v))
+			}
+		}
+	}
+}
 
 // readActions reads the documents of a file. It rejects a field that it does not know, with its line, and a policy that no job can have.
-func readActions(a *cli.App, name string) ([]actionFile, error) {
+func readActions(a *cli.App, name string) (all []actionDocument, err error) {
 	data, err := cli.ReadFile(a, name, 1<<20)
 	if err != nil {
 		return nil, err
 	}
-	var all []actionFile
-	for in := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()); ; {
-		var f actionFile
-		err := in.Decode(&f)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, cli.UsageError("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))
-		}
-		if f == (actionFile{}) { // a document without content
-			continue
-		}
-		p := f.policy()
-		bad := wire.CheckName(f.Action, wire.FieldError{Pointer: "/action"})
-		if bad == nil {
-			bad = p.Check()
-		}
+	docs, err := saga.YAMLDocuments(data, func(pointer string) bool {
+		f, ok := fileFields[path.Base(pointer)]
+		return ok && f.Type.Kind() == reflect.String
+	})
+	if bad, ok := errors.AsType[*wire.Invalid](err); ok {
+		return nil, cli.UsageError("%s: %s", name, bad.Detail)
+	}
+	if err != nil {
+		return nil, cli.UsageError("%s: %w", name, err)
+	}
+	for _, doc := range docs {
+		f, bad := parseAction(doc)
 		if bad != nil {
-			where := strings.TrimPrefix(fileFields.Replace(bad.Pointer), ".")
-			return nil, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: action %s: %s: %s", name, cmp.Or(f.Action, "without a name"), where, fileFields.Replace(bad.Detail)), Hint: bad.Hint}
+			file := fieldInMS.ReplaceAllStringFunc(bad.Pointer, fileField)
+			at, where := doc.Places.Of(file), strings.ReplaceAll(strings.TrimPrefix(file, "/"), "/", ".")
+			return nil, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s:%d:%d: action %s: %s: %s", name, at.Line, at.Column, cmp.Or(f.Action, "without a name"),
+				cmp.Or(where, "document"), fieldInMS.ReplaceAllStringFunc(bad.Detail, fileField)), Hint: bad.Hint}
 		}
 		all = append(all, f)
 	}
@@ -145,6 +224,7 @@ is changed.
   action: charge
   recovery: resend             # hold (the default), resend or verify
   provider_window: 24h         # with resend: how long the provider knows an idempotency key; absent: always
+  approval: { expires: 24h }   # a person approves each job first; {} never expires; absent: none
   retry: { attempts: 8, first: 1s, max: 1m, within: 20h }
   timeout: 30s                 # of an attempt; absent: none
   settle_delay: 5s             # with verify: how long after an attempt the provider is asked
@@ -166,7 +246,7 @@ A file may have several documents, with --- between them. - reads standard input
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []actionFile
+			var all []actionDocument
 			named := map[string]string{}
 			for _, name := range args {
 				files, err := readActions(a, name)
@@ -194,7 +274,7 @@ A file may have several documents, with --- between them. - reads standard input
 
 // applyActions writes the documents in their order and prints what became of each. If the process dies, those before are written; the
 // same files again finish it.
-func applyActions(ctx context.Context, a *cli.App, c *client.Client, all []actionFile, r client.ActionRequest) error {
+func applyActions(ctx context.Context, a *cli.App, c *client.Client, all []actionDocument, r client.ActionRequest) error {
 	type applied struct {
 		Action string `json:"action"`
 		*client.ActionAnswer
@@ -202,7 +282,7 @@ func applyActions(ctx context.Context, a *cli.App, c *client.Client, all []actio
 	done, ids := []applied{}, []string{}
 	var failed error
 	for i := range all {
-		r.ActionPolicy = all[i].policy()
+		r.ActionPolicy = all[i].ActionPolicy
 		answer, err := c.PutAction(ctx, all[i].Action, r)
 		if err != nil {
 			failed = fmt.Errorf("action %s: %w", all[i].Action, err)
@@ -239,17 +319,20 @@ func newActionsListCommand(a *cli.App) *cobra.Command {
 			rows, ids := [][]string{}, []string{}
 			for i := range all {
 				act := &all[i]
-				lane, attempts := "", ""
+				lane, attempts, approval := "", "", ""
+				if act.Approval != nil {
+					approval = "expires " + cmp.Or(wire.SpanText(act.Approval.ExpiresMS), "never")
+				}
 				if act.Lane != nil {
 					lane = fmt.Sprintf("%s, %d at once", act.Lane.By, max(1, act.Lane.Limit))
 				}
 				if act.Retry != nil {
 					attempts = fmt.Sprint(act.Retry.Attempts)
 				}
-				rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
+				rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), approval, attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
 				ids = append(ids, act.Name)
 			}
-			return a.PrintList([]string{"ACTION", "RECOVERY", "WINDOW", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"}, rows, ids, map[string]any{"actions": all})
+			return a.PrintList([]string{"ACTION", "RECOVERY", "WINDOW", "APPROVAL", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"}, rows, ids, map[string]any{"actions": all})
 		}),
 	}
 }
@@ -265,7 +348,7 @@ func newActionsShowCommand(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := yaml.Marshal(actionFileOf(act))
+			text, err := fileText(act)
 			if err != nil {
 				return err
 			}

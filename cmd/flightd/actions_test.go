@@ -61,8 +61,8 @@ func TestActions_MistakesInAFile(t *testing.T) {
 	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
 	require.NoError(t, os.WriteFile(good, []byte(chargeYAML), 0o600))
 	for text, want := range map[string]string{
-		"action: mail\nrecovry: hold\n":                              `[2:1] unknown field "recovry"`,
-		"action: mail\nretry: { attempts: 8, often: 1s }\n":          `unknown field "often"`,
+		"action: mail\nrecovry: hold\n":                              `bad.yaml:2:1: action mail: recovry: unknown field`,
+		"action: mail\nretry: { attempts: 8, often: 1s }\n":          `bad.yaml:2:23: action mail: retry.often: unknown field`,
 		"action: mail\ntimeout: 30\n":                                `is not a duration`,
 		"action: mail\ntimeout: -30s\n":                              `is not a duration`,
 		"action: mail\ntimeout: soon\n":                              `is not a duration`,
@@ -74,7 +74,7 @@ func TestActions_MistakesInAFile(t *testing.T) {
 		"action: a/b\n":                                              `action a/b: action:`,
 		"recovery: hold\n":                                           `action without a name: action:`,
 		"# nothing\n":                                                `it has no action`,
-		"- action: mail\n":                                           `bad.yaml: `,
+		"- action: mail\n":                                           `bad.yaml:1:1: action without a name: document: a document begins with the line action: NAME`,
 		"action: charge\n":                                           `the action charge is in ` + good + ` and in ` + bad,
 		"action: [\n":                                                `bad.yaml: `,
 	} {

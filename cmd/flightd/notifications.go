@@ -122,6 +122,9 @@ func newNotifyShowCommand(a *cli.App) *cobra.Command {
 			}
 			return a.Print(t, func(b *strings.Builder) {
 				fmt.Fprintf(b, "target      %s\nurl         %s\nevents      %s\nnamespaces  %s\n", t.Name, t.URL, cmp.Or(strings.Join(t.Events, ", "), "all"), cmp.Or(strings.Join(t.Namespaces, ", "), "all"))
+				if t.Link != "" {
+					fmt.Fprintf(b, "link        %s\n", cli.OneLine(t.Link))
+				}
 				fmt.Fprintf(b, "queue age   %s\n", wire.SpanText(cmp.Or(t.QueueAgeMS, wire.DefaultQueueAge)))
 				for _, m := range t.Redact {
 					fmt.Fprintf(b, "redact      %s: %s\n", m.Action, strings.Join(m.Pointers, ", "))

@@ -166,7 +166,7 @@ func (c *Choice) Set(s string) error {
 		return nil
 	}
 	err := fmt.Errorf("%q is not one of %s", s, strings.Join(c.Words, ", "))
-	if suggestion := nearest(s, c.Words); suggestion != "" {
+	if suggestion := Nearest(s, c.Words); suggestion != "" {
 		err = fmt.Errorf("%w; %s", err, DidYouMean(suggestion))
 	}
 	return err

@@ -19,7 +19,7 @@ func FlagHint(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	if suggestion := nearest("--"+found[1], names); suggestion != "" {
+	if suggestion := Nearest("--"+found[1], names); suggestion != "" {
 		return DidYouMean(suggestion)
 	}
 	for _, c := range cmd.Root().Commands() { // as in flightd --doctor
@@ -50,8 +50,8 @@ func BadValue(err error) error {
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
-// nearest returns the words that cobra would suggest, joined, or "" if there are none.
-func nearest(typed string, words []string) string {
+// Nearest returns the words that cobra would suggest, joined, or "" if there are none.
+func Nearest(typed string, words []string) string {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
 		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})

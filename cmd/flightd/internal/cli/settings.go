@@ -192,7 +192,7 @@ func (a *App) ResolveSettings(cmd *cobra.Command) error {
 		return err
 	}
 	if !slices.Contains(Formats(), a.Format) {
-		return a.InvalidSetting(a.Setting("output"), "the formats are table, json, yaml and id", nearest(a.Format, Formats()))
+		return a.InvalidSetting(a.Setting("output"), "the formats are table, json, yaml and id", Nearest(a.Format, Formats()))
 	}
 	if len(a.Servers) == 0 {
 		return a.InvalidSetting(a.Setting("server"), "no server is named", "")
