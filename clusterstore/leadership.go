@@ -173,10 +173,11 @@ func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 		}
 		level = min(level, read)
 	}
-	if level > s.fsm.published.Load().header.FeatureLevel() {
+	if was := s.fsm.published.Load().header.FeatureLevel(); level > was {
 		if _, err := s.Propose(ctx, &flight.RaiseLevel{Level: level}); err != nil {
 			return err
 		}
+		s.cfg.Logger.Info("the feature level of the ledger rose; an older build cannot open it any more", "was", was, "level", level)
 	}
 	return s.stepClock(ctx)
 }

@@ -25,11 +25,11 @@ type pebbleLog struct {
 func (p pebbleLog) Infof(string, ...any) {}
 
 func (p pebbleLog) Errorf(format string, args ...any) {
-	p.log.Error("clusterstore: storage", "detail", fmt.Sprintf(format, args...))
+	p.log.Error("clusterstore: storage", "detail", fmt.Errorf(format, args...).Error()) // Pebble's formats have %w
 }
 
 func (p pebbleLog) Fatalf(format string, args ...any) {
-	why := &fatalError{text: "clusterstore: storage: " + fmt.Sprintf(format, args...)}
+	why := &fatalError{text: "clusterstore: storage: " + fmt.Errorf(format, args...).Error()}
 	for _, a := range args {
 		if cause, ok := a.(error); ok {
 			why.cause = cause

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -43,4 +45,18 @@ func TestRaftLogger_Levels(t *testing.T) {
 		}
 		require.Contains(t, out.String(), "level="+test.level+" msg=\"raft: ")
 	}
+}
+
+// Pebble's formats wrap errors with %w, which Sprintf does not know.
+func TestPebbleLog_WrappedErrors(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	var killed error
+	full := &fs.PathError{Op: "write", Path: "000007.log", Err: syscall.ENOSPC}
+	p := pebbleLog{slog.New(slog.NewTextHandler(&out, nil)), func(err error) { killed = err }}
+	p.Errorf("background error: %w", full)
+	p.Fatalf("pebble: %w", full)
+	require.Contains(t, out.String(), "background error: write 000007.log: no space left on device")
+	require.EqualError(t, killed, "clusterstore: storage: pebble: write 000007.log: no space left on device")
+	require.ErrorIs(t, killed, syscall.ENOSPC)
 }

@@ -6,17 +6,18 @@ import (
 	"log"
 	"log/slog"
 	"slices"
+	"strings"
 )
 
-// httpErrors returns the log of an http.Server. Failed TLS handshakes are logged at level debug, because every scanner
-// of ports causes them, and all other lines at level error.
+// httpErrors returns the log of an http.Server. Failed TLS handshakes, and connections that end before their first byte of HTTP/2, are
+// logged at level debug, because every scanner of ports causes them, and all other lines at level error.
 func httpErrors(to *slog.Logger) *log.Logger { return log.New(httpErrorWriter{to}, "", 0) }
 
 type httpErrorWriter struct{ *slog.Logger }
 
 func (w httpErrorWriter) Write(line []byte) (int, error) {
 	level := slog.LevelError
-	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) || bytes.Contains(line, []byte("error reading preface from client")) {
 		level = slog.LevelDebug
 	}
 	w.Log(context.Background(), level, string(bytes.TrimSpace(line)))
@@ -41,10 +42,13 @@ func expectedWarnings() []string {
 	}
 }
 
+// campaignTooSoon ends what etcd logs when a new member of one campaigns before it has applied its own membership. It campaigns again.
+const campaignTooSoon = "since there are still pending configuration changes to apply"
+
 func filterWarnings(log *slog.Logger) *slog.Logger { return slog.New(filterHandler{log.Handler()}) }
 
 func (h filterHandler) Handle(ctx context.Context, r slog.Record) error {
-	if slices.Contains(expectedWarnings(), r.Message) {
+	if slices.Contains(expectedWarnings(), r.Message) || strings.HasSuffix(r.Message, campaignTooSoon) {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
