@@ -77,7 +77,7 @@ any member or element, and an empty pointer the whole input.`,
 	flags.StringSliceVar(&r.Namespaces, "only", nil, "only these namespaces")
 	flags.StringArrayVar(&redact, "redact", nil, "ACTION=/pointer to remove from the inputs of an action; may be repeated")
 	flags.StringVar(&r.Link, "link", "", "URL of the server in links (that of public_url)")
-	flags.DurationVar(&age, "queue-age", wire.DefaultQueueAge*time.Millisecond, "age of the oldest ready job from which a queue is too old")
+	cli.DurationVar(flags, &age, "queue-age", wire.DefaultQueueAge*time.Millisecond, "age of the oldest ready job from which a queue is too old")
 	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
 	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
 	return c

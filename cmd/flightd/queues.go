@@ -106,7 +106,7 @@ whenever one of its numbers changes, other than the age and the rate; with -o js
 		},
 	}
 	allNamespacesFlag(c.Flags(), &all)
-	c.Flags().DurationVar(&every, "every", 2*time.Second, "the pause between two looks")
+	cli.DurationVar(c.Flags(), &every, "every", 2*time.Second, "the pause between two looks")
 	return c
 }
 
@@ -239,7 +239,7 @@ exit code 1.`,
 		Example: "  flightd queues drain charge --reason 'new version of the workers' && ./deploy.sh && flightd queues resume charge --reason deployed",
 		Args:    cli.ExactArgs(1, "an action"),
 	}
-	c.Flags().DurationVar(&wait, "wait", 0, "wait at most so long; 0: until none runs")
+	cli.DurationVar(c.Flags(), &wait, "wait", 0, "wait at most so long; 0: until none runs")
 	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
 		q, err := c.PauseQueue(ctx, args[0], reason)
 		if err != nil {

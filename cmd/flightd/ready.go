@@ -49,7 +49,7 @@ demands client certificates needs a listen_metrics address for its health check.
 			return awaitReady(cmd.Context(), a, wait)
 		},
 	}
-	c.Flags().DurationVar(&wait, "wait", 0, "how long to ask again while the server is not ready; 0: ask once")
+	cli.DurationVar(c.Flags(), &wait, "wait", 0, "how long to ask again while the server is not ready; 0: ask once")
 	return c
 }
 

@@ -118,7 +118,7 @@ stopped: the directory may be a copy of a node that ran on.`,
 	operator.Add(c.Flags())
 	c.Flags().String("data", "", "data directory (FLIGHTD_DATA)")
 	c.Flags().BoolVar(&accepted.Moved, "moved", false, "the directory was moved after a clean stop, and no other copy has run: nothing is missing")
-	c.Flags().DurationVar(&accepted.Hold, "hold", 0, "least time before the restore can be finished, as in 2h; raised to the longest session, time-out and settle delay of the ledger")
+	cli.DurationVar(c.Flags(), &accepted.Hold, "hold", 0, "least time before the restore can be finished, as in 2h; raised to the longest session, time-out and settle delay of the ledger")
 	return c
 }
 

@@ -8,8 +8,50 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/flightd/flightd/httpapi/wire"
 )
+
+const notDuration = "is not a duration such as 30s, 24h or 7d"
+
+// ParseDuration parses a duration such as 500ms, 24h or 30d.
+func ParseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		d, err = wire.ParseRetention(s) // as the API parses days
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%q %s", s, notDuration)
+	}
+	return d, nil
+}
+
+// durationValue is a flag for a duration, also in days.
+type durationValue time.Duration
+
+// DurationVar adds a flag for a duration, also in days.
+func DurationVar(flags *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	flags.Var((*durationValue)(p), name, usage)
+}
+
+func (v *durationValue) String() string {
+	if *v == 0 {
+		return "0"
+	}
+	return time.Duration(*v).String()
+}
+
+func (v *durationValue) Set(s string) error {
+	d, err := ParseDuration(s)
+	if err == nil {
+		*v = durationValue(d)
+	}
+	return err
+}
+
+func (v *durationValue) Type() string { return "duration" }
 
 // Forever is a wait without a bound.
 const Forever = time.Duration(-1)
@@ -29,7 +71,7 @@ func (w *WaitValue) Set(s string) error {
 		*w = WaitValue(Forever)
 		return nil
 	}
-	d, err := time.ParseDuration(s)
+	d, err := ParseDuration(s)
 	if err != nil || d < 0 {
 		return fmt.Errorf("%q is neither a duration such as 20s, nor 0, nor forever", s)
 	}
@@ -50,10 +92,7 @@ func (v *SinceValue) String() string {
 }
 
 func (v *SinceValue) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		d, err = wire.ParseRetention(s) // as the API parses it
-	}
+	d, err := ParseDuration(s)
 	if at, wrong := time.Parse(time.RFC3339, s); wrong == nil {
 		d, err = time.Since(at), nil
 	}

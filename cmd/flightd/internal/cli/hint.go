@@ -43,8 +43,8 @@ func BadValue(err error) error {
 	case "bool":
 		why = "true or false"
 	case "duration":
-		if strings.HasPrefix(why, "time: ") {
-			why = "a duration, such as 20s"
+		if strings.HasSuffix(why, notDuration) {
+			why = "a duration, such as 20s, 24h or 7d"
 		}
 	}
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
