@@ -63,11 +63,12 @@ func TestClusterServe(t *testing.T) {
 	awaitLeader := func(n int) { // a command waits 5 s for a server, and an election may take longer under load
 		t.Helper()
 		Eventually(t, "a node leads, and the cluster takes the first token", 30*time.Second, func() bool {
-			return exec.Command(program, at(n, "cluster", "status", "--token-file", admin)...).Run() == nil
+			out, _ := exec.Command(program, at(n, "cluster", "status", "--token-file", admin)...).Output() // it ends with 1 beside a dead node
+			return bytes.Contains(out, []byte("leader"))
 		})
 	}
 	awaitLeader(0)
-	status, _ := run(true, at(1, "cluster", "status", "--token-file", admin)...)
+	status, _ := run(true, at(1, "cluster", "status", "--wait", "2m", "--token-file", admin)...)
 	require.Contains(t, status, "leader")
 	pay := filepath.Join(dir, "pay.token")
 	createPay := at(1, "token", "create", "pay", "--namespace", "default", "--out", pay, "--token-file", admin)
