@@ -19,7 +19,7 @@ doctor creates and closes one session, and writes and removes one file in the da
 
 A token without operate or admin skips the checks of the server's components.
 
-The exit code is 0 if no check failed (warnings are not failures), 69 if no server answers, and 1 otherwise.`,
+The exit code is 0 if every check is ok or skipped, 69 if no server answers, and 1 otherwise.`,
 		Example: `  flightd doctor
   flightd doctor --data /var/lib/flightd -o json
   flightd doctor -o id                # only the names of checks with a warning or failure`,

@@ -38,7 +38,7 @@ func TestDoctor_RunningServer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	by, r := s.runDoctor()
-	require.Equal(t, 0, r.code, "%v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "reports wait: %v", r)
 	require.Empty(t, r.err, "%v", r)
 	for check, fact := range map[string]string{
 		"folders": "reports", "reports": "waiting", "server": "address", "parts": "", "versions": "server",
@@ -64,7 +64,7 @@ func TestDoctor_RunningServer(t *testing.T) {
 	left, _ = filepath.Glob(filepath.Join(reports, "[abc].report*"))
 	require.Len(t, left, 3, "the reports are %v", left)
 	require.Equal(t, filepath.Join(reports, "a.report"), left[0], "the reports are %v", left)
-	if r := s.flightd("doctor", "-o", "id"); !strings.HasPrefix(r.out, "reports\n") || strings.Contains(r.out, "server") || r.code != 0 {
+	if r := s.flightd("doctor", "-o", "id"); !strings.HasPrefix(r.out, "reports\n") || strings.Contains(r.out, "server") || r.code != cli.ExitFailed {
 		t.Errorf("what is not well: %v", r)
 	}
 	if r := s.flightd("doctor"); !strings.Contains(r.out, "ok    server ") || !strings.Contains(r.out, "warn  reports ") || strings.Contains(r.out, "\x1b") {
@@ -88,12 +88,12 @@ func TestDoctor_NoServer(t *testing.T) {
 	require.Equal(t, doctor.StatusOK, by["disk"].Status, "%v", r)
 	s.start()
 	by, r = s.runDoctor("--server", s.url()+",http://127.0.0.1:1")
-	require.Equal(t, 0, r.code, "one of two: %v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "one of two: %v", r)
 	require.Equal(t, doctor.StatusWarn, by["server"].Status, "one of two: %v", r)
 	require.NotEqual(t, doctor.StatusFail, by["lease"].Status, "one of two: %v", r)
 }
 
-// TestDoctor_CountsDoubts of all namespaces, and names the command that lists them. A doubt is no failure.
+// TestDoctor_CountsDoubts of all namespaces, and names the command that lists them.
 func TestDoctor_CountsDoubts(t *testing.T) {
 	s := startServer(t)
 	by, r := s.runDoctor()
@@ -101,7 +101,7 @@ func TestDoctor_CountsDoubts(t *testing.T) {
 	s.flightd("exec", "--key", "a", "--", "sh", "-c", "exit 3")
 	s.flightd("exec", "-n", "other", "--key", "b", "--", "sh", "-c", "exit 3")
 	by, r = s.runDoctor()
-	require.Zero(t, r.code, "%v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Equal(t, doctor.StatusWarn, by["doubts"].Status)
 	require.Equal(t, 2.0, by["doubts"].Facts["count"])
 	require.Contains(t, by["doubts"].Do, "flightd doubt ls -A")
@@ -132,7 +132,7 @@ func TestDoctor_OfATeam(t *testing.T) {
 	require.NotZero(t, s.flightd(s.admin(), "exec", "--key", "pay-8", "--", "false").code)
 	for token, says := range map[string]string{billing: "warn  doubts    1 flight is in doubt in namespace billing", s.admin(): "warn  doubts    2 flights are in doubt"} {
 		r := s.flightd(token, "doctor")
-		require.Zero(t, r.code, "%v", r)
+		require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 		require.Contains(t, r.out, says, "%v", r)
 		require.Contains(t, r.out, "ok    rerun", "%v", r)
 	}

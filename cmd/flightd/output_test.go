@@ -198,7 +198,11 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 		for _, format := range cli.Formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)
-			require.Equal(t, 0, r.code, "%s: %v", name, r)
+			want := cli.ExitOK
+			if path == "doctor" {
+				want = cli.ExitFailed // order-42 is in doubt
+			}
+			require.Equal(t, want, r.code, "%s: %v", name, r)
 			require.Equal(t, changes, (r.err != ""), "%s: %v", name, r)
 			require.NotContains(t, r.out, "flightd: ", "%s: %v", name, r)
 			require.False(t, !strings.HasSuffix(r.out, "\n") && path != "doctor", "%s: %v", name, r)

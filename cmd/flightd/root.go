@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,9 @@ func newRoot(a *cli.App) *cobra.Command {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.Env("TRACEPARENT")))
 		if skipsSettings(cmd) {
 			return nil
+		}
+		for _, name := range a.UnknownVariables() {
+			a.Say("the variable %s is not used; %s", name, cmp.Or(cli.DidYouMean(a.NearVariable(name)), "flightd help settings lists the variables"))
 		}
 		return a.ResolveSettings(cmd)
 	}

@@ -16,7 +16,8 @@ type Terminal struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Env      func(string) string
-	Etc      string // directory of the machine's settings; "": there is none
+	Environ  []string // all variables; nil without a process of its own, as in tests
+	Etc      string   // directory of the machine's settings; "": there is none
 }
 
 // App is one invocation of the program: its terminal and its settings.

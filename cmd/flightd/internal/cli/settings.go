@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,38 @@ func AllSettings() []setting {
 		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", textSetting, "log level of flightd serve and dev: debug, info, warn or error"},
 		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", textSetting, "log format of flightd serve and dev: text or json"},
 	}
+}
+
+// variables returns the environment variables that this program reads, or that it gives to commands and to its own processes.
+func variables() []string {
+	names := []string{ConfigEnv, InsideExecEnv, "FLIGHTD_KEY", "FLIGHTD_FENCING_TOKEN", "FLIGHTD_ATTEMPT", "FLIGHTD_DEV_CHILD", "FLIGHTD_WALL_OFFSET", "FLIGHTD_CRASH_AT"}
+	for _, s := range AllSettings() {
+		names = append(names, s.Env)
+	}
+	return names
+}
+
+// foreignVariable matches what Kubernetes sets for a service that is named flightd, and the variables of this project's tests.
+var foreignVariable = regexp.MustCompile(`^FLIGHTD_(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?)$|^FLIGHTD_(TEST|CHAOS|CLIENTS|SOAKS?|BENCH|MODEL|SCREENSHOTS)(_|$)`)
+
+// UnknownVariables returns the environment variables that look like settings and are none.
+func (t *Terminal) UnknownVariables() (names []string) {
+	for _, v := range t.Environ {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "FLIGHTD_") && !slices.Contains(variables(), name) && !foreignVariable.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// NearVariable returns the variable that was meant, or "".
+func (t *Terminal) NearVariable(name string) string {
+	setting := strings.ToLower(strings.TrimPrefix(name, "FLIGHTD_"))
+	if s := namedSetting(setting); s != nil { // FLIGHTD_SERVER is FLIGHTD_ADDR
+		return s.Env
+	}
+	return Nearest(name, variables())
 }
 
 // Value is the effective value of a setting and its source.

@@ -54,7 +54,8 @@ type folders struct {
 	config       string
 	configExists bool
 	spool        string
-	spoolErr     error // why the spool cannot be written
+	spoolErr     error    // why the spool cannot be written
+	unknown      []string // variables that look like settings
 }
 
 func checkFolders(f folders) Finding {
@@ -67,7 +68,8 @@ func checkFolders(f folders) Finding {
 	}
 	return judge("folders", says+", reports "+f.spool, map[string]any{"config": f.config, "reports": f.spool},
 		rule{f.spoolErr != nil, StatusFail, "reports cannot be spooled: " + text(f.spoolErr),
-			"make the directory writable, or name another one in XDG_STATE_HOME; until then an outcome that cannot be reported at once is lost"})
+			"make the directory writable, or name another one in XDG_STATE_HOME; until then an outcome that cannot be reported at once is lost"},
+		rule{len(f.unknown) > 0, StatusWarn, "variables that are not used: " + strings.Join(f.unknown, ", "), "remove or correct them; flightd help settings lists the variables"})
 }
 
 // spooledReports describes the files in the spool.

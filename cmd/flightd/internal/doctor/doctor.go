@@ -45,7 +45,7 @@ func summarize(findings []Finding) Report {
 	return d
 }
 
-// Run examines the servers of an invocation and prints the findings. The error is only an exit code if a check failed, or if no
+// Run examines the servers of an invocation and prints the findings. The error is only an exit code if a check warns or failed, or if no
 // server answers.
 func Run(ctx context.Context, a *cli.App) error {
 	if _, err := a.ClientOptions(); err != nil { // nothing can be asked without them
@@ -75,7 +75,7 @@ func Run(ctx context.Context, a *cli.App) error {
 		return err
 	case r.noServer:
 		return cli.ExitStatus(cli.ExitUnreachable)
-	case report.Status == StatusFail:
+	case report.Status != StatusOK:
 		return cli.ExitStatus(cli.ExitFailed)
 	}
 	return nil

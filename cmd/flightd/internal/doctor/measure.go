@@ -61,7 +61,7 @@ func (r *run) measureFolders() {
 	}
 	path := r.Config.Path
 	_, statErr := os.Stat(path)
-	r.add(checkFolders(folders{config: path, configExists: statErr == nil, spool: spool, spoolErr: checkWritable(spool)}))
+	r.add(checkFolders(folders{config: path, configExists: statErr == nil, spool: spool, spoolErr: checkWritable(spool), unknown: r.UnknownVariables()}))
 	names, err := os.ReadDir(spool)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return // the finding above reports it
