@@ -36,7 +36,7 @@ func newApprovalsListCommand(a *cli.App) *cobra.Command {
 				rows := make([][]string, 0, len(waiting))
 				for i, f := range waiting {
 					r := cmp.Or(f.Approval, &wire.ApprovalRequest{})
-					rows = append(rows, []string{displayKey(&f), cli.AgeText(now.Sub(f.CreatedAt.Time)), cli.FormatTime(r.ExpiresAt.Time), cli.OneLine(r.RequestedBy), inputs[i]})
+					rows = append(rows, []string{listedKey(&f), cli.AgeText(now.Sub(f.CreatedAt.Time)), cli.FormatTime(r.ExpiresAt.Time), cli.OneLine(r.RequestedBy), inputs[i]})
 				}
 				cli.WriteTable(b, []string{"KEY", "AGE", "DECIDE UNTIL", "REQUESTED BY", "INPUT"}, rows)
 			})

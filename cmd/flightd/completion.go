@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,32 @@ const maxCompletions = 100
 // and file names only for FILE.
 func completeAll(a *cli.App, cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
-		if takesKey(cmd) {
+		switch name := strings.TrimPrefix(cmd.CommandPath(), "flightd "); {
+		case name == "work" || name == "submit":
+			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if at := cmd.ArgsLenAtDash(); at >= 0 && at < len(args) { // the command that a worker runs; cobra adds a -- at the end
+					return nil, cobra.ShellCompDirectiveDefault
+				}
+				if len(args) > 0 && name == "submit" {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+				words, directive := completeFrom(a, cmd, typed, actionNames)
+				if len(args) > 0 { // perhaps behind the --, where cobra does not see it: files are offered if no action begins so
+					directive = cobra.ShellCompDirectiveDefault
+				}
+				return words, directive
+			}
+		case strings.HasPrefix(name, "sagas ") && takesKey(cmd):
+			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if len(args) > 0 {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+				return completeFrom(a, cmd, typed, func(ctx context.Context, c *client.Client) []string { return sagaKeys(ctx, a, c) })
+			}
+		}
+		if cmd.ValidArgsFunction != nil {
+			// completed above
+		} else if takesKey(cmd) {
 			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 				return completeKey(a, cmd, args, typed)
 			}
@@ -81,8 +107,45 @@ const statesAnnotation = "states"
 
 // completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
 func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completeFrom(a, cmd, "", func(ctx context.Context, c *client.Client) []string {
+		return matchingKeys(ctx, a, c, typed, strings.Fields(cmd.Annotations[statesAnnotation]))
+	})
+}
+
+// actionNames returns the actions of the namespace that have a document or jobs.
+func actionNames(ctx context.Context, c *client.Client) (names []string) {
+	documents, _ := c.Actions(ctx)
+	for i := range documents {
+		names = append(names, documents[i].Name)
+	}
+	queues, _ := c.Queues(ctx, false)
+	for i := range queues {
+		names = append(names, queues[i].Action)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// sagaKeys returns the keys of sagas, the newest first, without the namespace of the command.
+func sagaKeys(ctx context.Context, a *cli.App, c *client.Client) (keys []string) {
+	page, err := c.ListSagas(ctx, client.SagaQuery{Limit: maxCompletions})
+	if err != nil {
+		return nil
+	}
+	for i := range page.Sagas {
+		s := &page.Sagas[i]
+		keys = append(keys, strings.TrimPrefix(s.Key, a.Namespace+"/")+"\t"+s.State)
+	}
+	return keys
+}
+
+// completeFrom offers the words of a server that begin with the typed text. It reports no errors.
+func completeFrom(a *cli.App, cmd *cobra.Command, typed string, words func(context.Context, *client.Client) []string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 || a.ResolveSettings(cmd) != nil {
+	if a.ResolveSettings(cmd) != nil {
 		return nil, done
 	}
 	parent := cmd.Context()
@@ -101,7 +164,7 @@ func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([
 		return nil, done
 	}
 	defer func() { _ = c.Close(ctx) }()
-	return matchingKeys(ctx, a, c, typed, strings.Fields(cmd.Annotations[statesAnnotation])), done
+	return slices.DeleteFunc(words(ctx, c), func(word string) bool { return !strings.HasPrefix(word, typed) }), done
 }
 
 // matchingKeys lists the flights whose key begins with the typed text, in every form in which a key may be written.

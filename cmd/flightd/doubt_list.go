@@ -79,7 +79,7 @@ func doubtTable(b *strings.Builder, doubts []client.Flight, inputs []string, now
 		if d := f.Duplicates; d != nil {
 			calls = fmt.Sprintf("%d, %s ago", d.Count, cli.AgeText(now.Sub(d.LastAt.Time)))
 		}
-		rows = append(rows, []string{displayKey(&f), cli.AgeText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
+		rows = append(rows, []string{listedKey(&f), cli.AgeText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
 	}
 	cli.WriteTable(b, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
 }

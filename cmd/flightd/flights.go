@@ -137,7 +137,7 @@ func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, r
 func flightTable(b *strings.Builder, _ *client.Client, flights []client.Flight) {
 	rows := make([][]string, 0, len(flights))
 	for _, f := range flights {
-		rows = append(rows, []string{displayKey(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
+		rows = append(rows, []string{listedKey(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
 	}
 	cli.WriteTable(b, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
 }
@@ -148,6 +148,18 @@ func displayKey(f *client.Flight) string {
 		return "(" + f.ID + ")"
 	}
 	return f.Key
+}
+
+// maxListedKey bounds the characters of a key in a table.
+const maxListedKey = 64
+
+// listedKey returns the key of a flight for a table: a long one without its middle. -o id and -o json have it whole.
+func listedKey(f *client.Flight) string {
+	key := []rune(displayKey(f))
+	if len(key) <= maxListedKey {
+		return string(key)
+	}
+	return string(key[:maxListedKey/2]) + "…" + string(key[len(key)-maxListedKey/2+1:])
 }
 
 func newFlightsGetCommand(a *cli.App) *cobra.Command {
