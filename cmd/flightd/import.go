@@ -46,8 +46,10 @@ effect is not run again. A key that exists already is not changed. An import may
 FILE may be - for standard input.`,
 		Example: `  flightd import receipts.ndjson --dry-run     # reports every invalid line, changes nothing
   flightd import receipts.ndjson
-  psql -Atc "select json_build_object('key', 'default/charge/' || id, 'outcome', 'succeeded', 'external_id', charge_id,
-    'finished_at', paid_at at time zone 'utc' || 'Z') from orders where paid_at > now() - interval '30 days'" | flightd import -`,
+  psql -At -f - <<'SQL' | flightd import -                     # paid_at is a timestamptz
+    select json_build_object('key', 'default/charge/' || id, 'outcome', 'succeeded', 'external_id', charge_id,
+    'finished_at', to_char(paid_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from orders where paid_at > now() - interval '30 days'
+  SQL`,
 		Args: cli.ExactArgs(1, "a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			im.file = args[0]
