@@ -80,10 +80,7 @@ var fieldInMS = regexp.MustCompile(`\w+_ms\b`)
 // milliseconds returns a duration of a file, as in 24h, 7d or 500ms.
 func milliseconds(v any) (int64, bool) {
 	text, _ := v.(string)
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		d, err = wire.ParseRetention(text)
-	}
+	d, err := cli.ParseDuration(text)
 	return d.Milliseconds(), err == nil && d >= 0 && (d == 0 || d >= time.Millisecond)
 }
 

@@ -144,7 +144,7 @@ func resolveRequest(a *cli.App, v resolution) (r client.ResolveRequest, word str
 		word += ", and later callers get no result"
 	}
 	if r.ExternalID, r.NoReceipt = v.externalID, v.noReceipt; len(body) > 0 {
-		r.Base64, r.ContentType = body, cli.ContentTypeOf(body)
+		r.ContentType, r.Base64 = cli.ReceiptBody(body)
 	}
 	return r, word, nil
 }

@@ -128,7 +128,7 @@ func TestNotify_KilledInMidEffect(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	re := startReceiver(t)
-	re.put(s.flightd, "--redact", "exec=/program", "--reason", "on call")
+	re.put(s.flightd, "--redact", "exec=/program", "--redact", "exec=/argv", "--reason", "on call")
 	r := s.flightd("notify", "test", "oncall")
 	require.Zero(t, r.code, "%s", r)
 	require.Contains(t, r.out, "answered 204")

@@ -34,7 +34,7 @@ or cancelled, 76 if a person must decide about a step, and 75 if it goes on when
 			if id == "" {
 				return cli.UsageError("--id is missing: it names the run, such as the number of the booking")
 			}
-			data, err := jsonInput(a, input)
+			data, err := jsonInput(a, input, cmd.Flags().Changed("input"))
 			if err != nil {
 				return err
 			}
@@ -59,8 +59,15 @@ or cancelled, 76 if a person must decide about a step, and 75 if it goes on when
 	return c
 }
 
-// jsonInput reads the JSON of a flag: the text itself, or a file after @.
-func jsonInput(a *cli.App, text string) (json.RawMessage, error) {
+// jsonInput reads the JSON of a flag: the text itself, or a file after @. It reports data on standard input that nothing reads if the flag
+// is not given.
+func jsonInput(a *cli.App, text string, given bool) (json.RawMessage, error) {
+	if !given {
+		if cli.UnreadInput(a.In, cli.FirstByte) {
+			a.Say("standard input has data, which is not read: --input @- makes it the input")
+		}
+		return nil, nil
+	}
 	data := []byte(text)
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
 		var err error
@@ -70,7 +77,7 @@ func jsonInput(a *cli.App, text string) (json.RawMessage, error) {
 	}
 	switch {
 	case len(data) == 0:
-		return nil, nil
+		return nil, &cli.Error{Code: cli.ExitUsage, Err: errors.New("--input is empty"), Hint: "leave the flag out for no input; check the variable, the file or the command that it comes from"}
 	case !json.Valid(data):
 		return nil, &cli.Error{Code: cli.ExitUsage, Err: errors.New("--input is not JSON"), Hint: `quote a text, as in '"text"'; @FILE reads a file`}
 	}

@@ -22,6 +22,7 @@ import (
 // submitFlags hold the command line of a submission.
 type submitFlags struct {
 	file, input             string
+	hasInput                bool // --input is given
 	wait                    cli.WaitValue
 	job                     client.SubmitRequest // the fields that a line does not have
 	recovery                *cli.Choice
@@ -69,9 +70,9 @@ A conflict is a line whose key has another input.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s.job.Action = args[0]
+			s.job.Action, s.hasInput = args[0], cmd.Flags().Changed("input")
 			switch {
-			case s.file != "" && (s.input != "" || s.wait != 0):
+			case s.file != "" && (s.hasInput || s.wait != 0):
 				return cli.UsageError("--input and --wait are for one job")
 			case s.window < 0 || s.timeout < 0 || s.settle < 0 || s.delay < 0 || s.approvalExpires < 0:
 				return cli.UsageError("a duration cannot be negative")
@@ -104,13 +105,13 @@ A conflict is a line whose key has another input.`,
 	flags.Int64Var(&s.job.LaneLimit, "lane-limit", 0, "how many jobs of the lane may run at once; 0: one")
 	flags.Int64Var(&s.job.Priority, "priority", 0, "-1000 to 1000; jobs of a greater one are handed out first")
 	flags.StringVar(&s.job.RunAt, "run-at", "", "earliest time of the first attempt, as in 2027-01-31T09:30:00Z")
-	flags.DurationVar(&s.delay, "delay", 0, "earliest time of the first attempt, from now")
+	cli.DurationVar(flags, &s.delay, "delay", 0, "earliest time of the first attempt, from now")
 	flags.Var(s.recovery, "recovery", "what follows an unknown outcome; empty: as the action declares it, else hold")
-	flags.DurationVar(&s.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
-	flags.DurationVar(&s.settle, "settle", 0, "with --recovery verify: how long after an attempt the provider is asked")
-	flags.DurationVar(&s.timeout, "timeout", 0, "end an attempt after this time; 0: never")
+	cli.DurationVar(flags, &s.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
+	cli.DurationVar(flags, &s.settle, "settle", 0, "with --recovery verify: how long after an attempt the provider is asked")
+	cli.DurationVar(flags, &s.timeout, "timeout", 0, "end an attempt after this time; 0: never")
 	flags.BoolVar(&s.approval, "approval", false, "a person approves the job before it is handed out: see flightd approvals")
-	flags.DurationVar(&s.approvalExpires, "approval-expires", 0, "with --approval: reject the job if nobody decides within this time; 0: never")
+	cli.DurationVar(flags, &s.approvalExpires, "approval-expires", 0, "with --approval: reject the job if nobody decides within this time; 0: never")
 	flags.IntVar(&s.attempts, "attempts", 0, "how many attempts may end without an effect; 0: eight")
 	return c
 }
@@ -118,7 +119,7 @@ A conflict is a line whose key has another input.`,
 // submitOne submits one job, and with --wait prints its receipt.
 func submitOne(ctx context.Context, a *cli.App, c *client.Client, s *submitFlags) error {
 	var err error
-	if s.job.Input, err = jsonInput(a, s.input); err != nil {
+	if s.job.Input, err = jsonInput(a, s.input, s.hasInput); err != nil {
 		return err
 	}
 	job, err := c.SubmitJob(ctx, s.job)

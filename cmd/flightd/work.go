@@ -28,7 +28,7 @@ A job has the policy of its submission, else that of its action (flightd actions
 policy that is there counts, and the worker does not start if its recovery or its provider window is another one.
 
 The command's environment has IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, FLIGHTD_FENCING_TOKEN and FLIGHTD_ATTEMPT:
-pass the first to a provider that honours idempotency keys.
+pass the first to a provider that honours idempotency keys. FLIGHTD_TOKEN is removed unless --pass-token is given.
 
 After SIGTERM, SIGINT or SIGHUP the worker claims nothing more, and ends when its commands have ended, at the latest after
 --drain; a second signal ends the commands. If the worker dies, its commands are killed, and after --ttl each of its jobs is

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -275,13 +276,14 @@ func ReadFile(a *App, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ContentTypeOf returns the content type of a receipt that a person or a command wrote.
-func ContentTypeOf(body []byte) string {
+// ReceiptBody returns the content type and the body of a receipt that a person or a command wrote. JSON loses the white space around it,
+// such as the end of its line: the API carries a body as JSON only without it.
+func ReceiptBody(text []byte) (contentType string, body []byte) {
 	switch {
-	case json.Valid(body):
-		return "application/json"
-	case utf8.Valid(body):
-		return "text/plain; charset=utf-8"
+	case json.Valid(text):
+		return "application/json", bytes.TrimSpace(text)
+	case utf8.Valid(text):
+		return "text/plain; charset=utf-8", text
 	}
-	return "application/octet-stream"
+	return "application/octet-stream", text
 }

@@ -21,6 +21,7 @@
 //	 "stderr": "text", or "stderr_base64",
 //	 "truncated": true, with stdout_bytes, stdout_sha256, stderr_bytes and stderr_sha256 of the whole streams}
 //
-// Empty streams are omitted. The input of the flight holds the program's name, a digest of the command line and the
-// content of --input. It does not hold the arguments, because they may be secrets.
+// Empty streams are omitted. The input of the flight holds the program's name, the command line, its digest and the
+// content of --input. With --secret-args it does not hold the command line. The fingerprint has the digest alone, so the
+// same call with and without --secret-args is one call.
 package exec

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
@@ -14,13 +16,13 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// commandInput is the stored input of a flight: enough to recognize the command. It has no arguments: they may be
-// secrets.
+// commandInput is the stored input of a flight: enough to recognize the command.
 type commandInput struct {
-	Program     string  `json:"program"`
-	ArgvSHA256  string  `json:"argv_sha256"`
-	Stdin       *string `json:"stdin,omitempty"`
-	StdinBase64 []byte  `json:"stdin_base64,omitempty"`
+	Program     string   `json:"program"`
+	Argv        []string `json:"argv,omitempty"` // for people; absent with --secret-args and if it is long
+	ArgvSHA256  string   `json:"argv_sha256"`
+	Stdin       *string  `json:"stdin,omitempty"`
+	StdinBase64 []byte   `json:"stdin_base64,omitempty"`
 }
 
 // stdin returns the command's standard input, or nil for an empty one.
@@ -67,6 +69,9 @@ func newCall(a *cli.App, f *Flags, argv []string) (effect.Call, error) {
 	return call, nil
 }
 
+// maxStoredArgv bounds the bytes of the command line that is stored.
+const maxStoredArgv = 4 << 10
+
 // waitBound converts --wait for effect.Call, where 0 means no bound.
 func waitBound(w cli.WaitValue) time.Duration {
 	switch time.Duration(w) {
@@ -80,18 +85,32 @@ func waitBound(w cli.WaitValue) time.Duration {
 
 func newSubmission(a *cli.App, f *Flags, argv []string) (flight.Submission, error) {
 	input := commandInput{Program: filepath.Base(argv[0]), ArgvSHA256: argvDigest(argv)}
+	if f.input == "" && cli.UnreadInput(a.In, cli.FirstByte) {
+		return flight.Submission{}, &cli.Error{Code: cli.ExitUsage, Err: errors.New("standard input has data, which the command would not get; nothing was run"),
+			Hint: "--input - stores it and passes it on; </dev/null gives the command an empty one"}
+	}
 	if f.input != "" {
 		data, err := cli.ReadFile(a, f.input, flight.MaxInput)
 		if err != nil {
 			return flight.Submission{}, err
 		}
+		if len(data) == 0 {
+			a.Say("--input %s is empty: so is the command's standard input", f.input)
+		}
 		if input.Stdin, input.StdinBase64 = encodeStream(data); input.Stdin == nil && input.StdinBase64 == nil {
 			input.Stdin = new(string) // an empty input differs from no input
 		}
 	}
-	data, err := json.Marshal(input)
+	fingerprinted, err := json.Marshal(input)
 	if err != nil {
 		return flight.Submission{}, err
+	}
+	data := fingerprinted
+	if line := strings.Join(argv, " "); !f.secretArgs && len(line) <= maxStoredArgv {
+		input.Argv = argv // outside the fingerprint: a call with --secret-args is the same call
+		if data, err = json.Marshal(input); err != nil {
+			return flight.Submission{}, err
+		}
 	}
 	if len(data) > flight.MaxInput {
 		return flight.Submission{}, cli.UsageError("--input %s: the stored input would have %d bytes; at most %d are allowed", f.input, len(data), flight.MaxInput)
@@ -104,7 +123,7 @@ func newSubmission(a *cli.App, f *Flags, argv []string) (flight.Submission, erro
 		return s, cli.UsageError("--recovery: %v", err)
 	}
 	if f.fingerprint.Value == "command" {
-		s.Fingerprint, err = flight.FingerprintJSON(data, nil)
+		s.Fingerprint, err = flight.FingerprintJSON(fingerprinted, nil)
 	}
 	return s, err
 }

@@ -3,6 +3,7 @@ package exec
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,14 +104,46 @@ func TestCLI_CommandLinesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestCLI_ArgumentsAreNotStored(t *testing.T) {
+// People see the command line with a doubt, unless its arguments are secrets. The fingerprint is the same either way.
+func TestCLI_ArgumentsAreStoredUnlessTheyAreSecrets(t *testing.T) {
 	a := &cli.App{Settings: cli.Settings{Namespace: "default"}}
-	s, err := newSubmission(a, &Flags{recovery: cli.NewChoice("hold"), fingerprint: cli.NewChoice("command")}, []string{"/opt/pay.sh", "--token", "s3cret"})
-	require.NoError(t, err)
-	text := string(s.Input.Data)
-	require.NotContains(t, text, "s3cret", "stored is %s", text)
-	require.NotContains(t, text, "/opt", "stored is %s", text)
-	require.Contains(t, text, `"program":"pay.sh"`, "stored is %s", text)
+	submit := func(secret bool, argv ...string) (flight.Submission, string) {
+		s, err := newSubmission(a, &Flags{recovery: cli.NewChoice("hold"), fingerprint: cli.NewChoice("command"), secretArgs: secret}, argv)
+		require.NoError(t, err)
+		return s, string(s.Input.Data)
+	}
+	hidden, text := submit(true, "/opt/pay.sh", "--token", "s3cret")
+	require.Equal(t, `{"program":"pay.sh","argv_sha256":"`+argvDigest([]string{"/opt/pay.sh", "--token", "s3cret"})+`"}`, text)
+	shown, text := submit(false, "/opt/pay.sh", "--token", "s3cret")
+	require.Contains(t, text, `"argv":["/opt/pay.sh","--token","s3cret"]`)
+	require.Equal(t, hidden.Fingerprint, shown.Fingerprint)
+	_, text = submit(false, "/opt/pay.sh", strings.Repeat("x", maxStoredArgv))
+	require.NotContains(t, text, "xxx")
+	e, at := newTestAttempt(t, []string{"/bin/false"}, false)
+	_, message, _ := cli.Explain(e.conclude(at.Key(), effect.Result{}, &effect.Conflict{Key: at.Key(), Fields: []string{"/argv", "/argv/1", "/argv_sha256"}}))
+	require.Contains(t, message, "the command line differs")
+}
+
+// The token of exec is not that of its command.
+func TestExec_CommandGetsNoToken(t *testing.T) {
+	t.Setenv("FLIGHTD_TOKEN", "fltd_secret")
+	for _, pass := range []bool{false, true} {
+		e, at := newTestAttempt(t, []string{"/bin/false"}, false)
+		e.flags.passToken = pass
+		require.Equal(t, pass, slices.Contains(e.environment(at), "FLIGHTD_TOKEN=fltd_secret"))
+		require.Contains(t, strings.Join(e.environment(at), "\n"), "FLIGHTD_FENCING_TOKEN=")
+	}
+}
+
+// The line of JSON that a worker's command prints is stored as JSON.
+func TestWork_LineOfJSON(t *testing.T) {
+	for out, want := range map[string]string{"{\"id\": 1}\n": "application/json {\"id\": 1}", "paid\n": "text/plain; charset=utf-8 paid\n", " 7 \r\n": "application/json 7"} {
+		c := newCapture(1024, io.Discard, io.Discard)
+		_, err := io.WriteString(&c.out, out)
+		require.NoError(t, err)
+		answer := jobAnswer(0, c)
+		require.Equal(t, want, answer.ContentType+" "+string(answer.Body))
+	}
 }
 
 // The command belongs to the trace of its attempt, whatever the environment of exec says.

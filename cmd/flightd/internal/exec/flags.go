@@ -23,6 +23,8 @@ type Flags struct {
 	leaseLost   *cli.Choice
 	input       string
 	reportWait  time.Duration
+	secretArgs  bool // the arguments are not stored
+	passToken   bool // the command gets FLIGHTD_TOKEN
 	truncated   bool // a replay of output that is not stored whole is no failure
 }
 
@@ -50,23 +52,25 @@ func (f *Flags) CheckArgs(dash int, args []string) error {
 // Add adds the flags to those of a command.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.key, "key", "k", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
+	cli.DurationVar(flags, &f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
 	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
 	flags.BoolVar(&f.truncated, "allow-truncated", false, "exit with the command's own code even if the replayed output is not complete")
 	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")
 	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
 	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - reads standard input")
+	flags.BoolVar(&f.secretArgs, "secret-args", false, "the arguments are secrets: store their digest alone, and not the command line that people see with a doubt")
 	f.addCommon(flags)
 }
 
 // addCommon adds the flags that exec and work share.
 func (f *Flags) addCommon(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
+	cli.DurationVar(flags, &f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.Var(f.failure, "failure", "the outcome of an exit code other than 0 and those of --not-done-exit")
 	flags.Var(&f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")
 	flags.Var(f.leaseLost, "on-lease-lost", "if the session is lost during the run: let the command finish, or kill it")
-	flags.DurationVar(&f.reportWait, "report-wait", 5*time.Minute, "how long to retry the report while flightd is unreachable; then it stays on disk")
+	flags.BoolVar(&f.passToken, "pass-token", false, "keep FLIGHTD_TOKEN in the command's environment, for a flightd inside it")
+	cli.DurationVar(flags, &f.reportWait, "report-wait", 5*time.Minute, "how long to retry the report while flightd is unreachable; then it stays on disk")
 }
 
 // check rejects values of the flags that no server is needed for.

@@ -76,9 +76,13 @@ func (e *execution) runCommand(ctx context.Context, at *effect.Attempt, stdin []
 	return e.waitCommand(ctx, at, c), nil
 }
 
-// environment returns the command's environment, with the variables of its attempt.
+// environment returns the command's environment, with the variables of its attempt. It has no token unless --pass-token asks for it.
 func (e *execution) environment(at *effect.Attempt) []string {
-	env := append(os.Environ(),
+	env := os.Environ()
+	if !e.flags.passToken {
+		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "FLIGHTD_TOKEN=") })
+	}
+	env = append(env,
 		"FLIGHTD_KEY="+at.Key().String(),
 		cli.InsideExecEnv+"="+at.Key().FlightID().String(),
 		"FLIGHTD_FENCING_TOKEN="+at.FencingToken(),
@@ -236,11 +240,15 @@ func conflictError(c *effect.Conflict) error {
 	var foreign []string
 	for _, field := range c.Fields {
 		switch field {
-		case "/program", "/argv_sha256":
+		case "/program", "/argv", "/argv_sha256":
 			line = true
 		case "/stdin", "/stdin_base64":
 			input = true
 		default:
+			if strings.HasPrefix(field, "/argv/") {
+				line = true
+				continue
+			}
 			foreign = append(foreign, field)
 		}
 	}
@@ -408,6 +416,9 @@ func Run(ctx context.Context, a *cli.App, f *Flags, argv []string) error {
 	result, err := c.Do(ctx, call, e.handle)
 	e.notices.stop()
 	e.setReportDone()
+	if e.end != nil && f.input == "" && cli.UnreadInput(a.In, 0) { // the program in front of the pipe was slow
+		a.Say("%s: standard input has data, which the command did not get: --input - stores it and passes it on", call.Key)
+	}
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), cli.CloseTimeout)
 	defer stop()
 	_ = c.Close(done) // a report that was not stored stays in the spool

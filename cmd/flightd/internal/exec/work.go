@@ -49,10 +49,10 @@ func (wf *WorkFlags) CheckArgs(dash int, args []string) error {
 // Add adds the flags to those of a command.
 func (wf *WorkFlags) Add(flags *pflag.FlagSet) {
 	flags.IntVar(&wf.concurrency, "concurrency", 1, "how many jobs run at once, at most 1000")
-	flags.DurationVar(&wf.drain, "drain", 30*time.Second, "how long to wait for running commands after a signal; then they are ended")
+	cli.DurationVar(flags, &wf.drain, "drain", 30*time.Second, "how long to wait for running commands after a signal; then they are ended")
 	flags.Var(wf.declared.recovery, "recovery", "declare the policy of the actions: what follows an unknown outcome")
-	flags.DurationVar(&wf.declared.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
-	flags.DurationVar(&wf.declared.timeout, "timeout", 0, "declare how long an attempt may take; 0: as the action has it")
+	cli.DurationVar(flags, &wf.declared.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
+	cli.DurationVar(flags, &wf.declared.timeout, "timeout", 0, "declare how long an attempt may take; 0: as the action has it")
 	flags.IntVar(&wf.declared.attempts, "attempts", 0, "declare how many attempts may end without an effect; 0: as the action has it")
 	wf.addCommon(flags)
 }
@@ -155,5 +155,6 @@ func jobAnswer(code int, c *capture) effect.Answer {
 	case len(out) == 0:
 		return effect.Answer{}
 	}
-	return effect.Answer{ContentType: cli.ContentTypeOf(out), Body: out}
+	contentType, body := cli.ReceiptBody(out)
+	return effect.Answer{ContentType: contentType, Body: body}
 }
