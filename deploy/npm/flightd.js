@@ -19,6 +19,15 @@ const terminal = [0, 1, 2].some(isatty);
 for (const signal of ["SIGTERM", "SIGUSR2", "SIGINT", "SIGQUIT", "SIGHUP"]) {
   process.on(signal, () => (terminal && /INT|QUIT|HUP/.test(signal)) || child.kill(signal));
 }
+// npx starts this script by a shell, which dies of SIGTERM and does not pass it on: flightd must not outlive npx and hold its port.
+if (process.env.npm_lifecycle_event) {
+  const parent = process.ppid;
+  const watch = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(watch);
+    child.kill("SIGTERM");
+  }, 250);
+}
 child.on("error", (error) => {
   console.error(`flightd: start ${program}: ${error.message}`);
   process.exit(71);
