@@ -1,5 +1,7 @@
 # Go 1.26 and make are enough to begin; the Go modules are fetched.
 GO ?= go
+# One set of flags for every program, so that one does not compile again what another has compiled: that of a release.
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try console-test screenshots console-tools
@@ -7,10 +9,10 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 all: build
 
 build: ## builds the binary in bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/flightd ./cmd/flightd
+	$(BUILD) -o bin/flightd ./cmd/flightd
 
 dev: ## builds bin/flightd and runs it on this machine only, as flightd dev; its data stays in ./flightd-data
-	CGO_ENABLED=0 $(GO) build -o bin/flightd ./cmd/flightd
+	$(BUILD) -o bin/flightd ./cmd/flightd
 	exec bin/flightd dev
 
 test: ## runs every test, with short explorations, in seven minutes on two cores, builds included
@@ -35,11 +37,11 @@ metrics-check: build ## checks alert rules, dashboard and metrics with promtool,
 	deploy/check.sh
 
 cross:
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
-	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
+	GOOS=darwin GOARCH=arm64 $(BUILD) -o /dev/null ./cmd/flightd
+	GOOS=linux GOARCH=arm64 $(BUILD) -o /dev/null ./cmd/flightd
 
 bin/bench:
-	CGO_ENABLED=0 $(GO) build -C chaos -o ../bin/bench ./bench
+	$(BUILD:build=build -C chaos) -o ../bin/bench ./bench
 
 BENCH ?=
 bench: bin/bench ## measures the table of docs/performance.md on this machine; bin/bench -help lists the options for BENCH
@@ -66,13 +68,13 @@ drill: build ## kills caller and server at every point of no return, and counts 
 
 CUTS ?= -rounds 8
 power-cut: ## cuts the power of a virtual machine with flightd under load; needs root, qemu and mmdebstrap
-	CGO_ENABLED=0 $(GO) build -o bin/powercut/flightd ./cmd/flightd
-	$(GO) build -C chaos -o ../bin/powercut/cut ./powercut
+	$(BUILD) -o bin/powercut/flightd ./cmd/flightd
+	$(BUILD:build=build -C chaos) -o ../bin/powercut/cut ./powercut
 	bin/powercut/cut -flightd bin/powercut/flightd $(CUTS)
 
 # CHAOS has options of the program, as in CHAOS='-own-etcd -nodes 5'; go run -C chaos . -help lists them. Its page is bin/chaos.html.
 SEED ?= 0
-CHAOS_RUN = mkdir -p bin && CGO_ENABLED=0 $(GO) build -C chaos -o ../bin/chaos . && CGO_ENABLED=0 $(GO) build -o bin/flightd-chaos ./cmd/flightd && bin/chaos -flightd bin/flightd-chaos
+CHAOS_RUN = mkdir -p bin && $(BUILD:build=build -C chaos) -o ../bin/chaos . && $(BUILD) -o bin/flightd-chaos ./cmd/flightd && bin/chaos -flightd bin/flightd-chaos
 chaos: chaos-tools ## tears a cluster apart for ten minutes, and judges every promise; needs Linux, root and loop devices; SEED=N repeats a run
 	$(CHAOS_RUN) -seed $(SEED) -report bin/chaos.html $(CHAOS)
 

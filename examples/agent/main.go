@@ -1,7 +1,7 @@
 // Command agent is an agent that calls tools for a customer: it holds the order, asks a person, refunds the money and writes a mail. A model
 // repeats itself and dies in the middle; here it asks for everything twice. A person approves one refund and rejects the other.
 //
-//	go run ./examples/agent
+//	CGO_ENABLED=0 go run -trimpath ./examples/agent
 //
 // It runs a flightd dev of its own; set FLIGHTD_ADDR to use yours, where the same tickets are the same runs.
 package main

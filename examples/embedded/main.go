@@ -2,7 +2,7 @@
 // asked to pay: one of them does, and the others print its receipt.
 //
 //	flightd cluster found --node a=127.0.0.1:7430 --node b=127.0.0.1:7440 --node c=127.0.0.1:7450 --out cluster
-//	go run ./examples/embedded --cluster cluster/a --data a --listen 127.0.0.1:7420    # and b and c, in terminals of their own
+//	CGO_ENABLED=0 go run -trimpath ./examples/embedded --cluster cluster/a --data a --listen 127.0.0.1:7420    # and b and c, in terminals of their own
 //
 // It goes on until it is interrupted: two of the three have to run.
 package main

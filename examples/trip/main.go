@@ -1,7 +1,7 @@
 // Command trip books trips at four providers, each a process of its own: a hotel, an airline, a card and a mail service. Answers of the
 // airline and of the mail service are lost, and one charge is declined. At the end each provider prints its book.
 //
-//	go run ./examples/trip
+//	CGO_ENABLED=0 go run -trimpath ./examples/trip
 //
 // It runs a flightd dev of its own; set FLIGHTD_ADDR to use yours. There the same trips are the same runs: a second time nothing is booked.
 package main
