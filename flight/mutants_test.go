@@ -270,8 +270,8 @@ var mutants = []mutant{
 		return true
 	})
 	return running >= int(max(1, j.place.Queue.Limit))`},
-	{"a lane without a limit", "due.go", "if len(open) >= limit {", "if len(open) > limit {"},
-	{"a lane with the limit of each job alone", "due.go", "limit = min(limit, int(max(1, j.place.Queue.Limit)))", "limit = int(max(1, j.place.Queue.Limit))"},
+	{"a lane without a limit", "due.go", "l.open.Len() >= min(smallest, next.limit())", "l.open.Len() > min(smallest, next.limit())"},
+	{"a lane with the limit of each job alone", "due.go", "if l.open.Len() > smallest {", "if l.open.Len() > 1<<16 {"},
 	{"a doubt lets the next job of its lane pass", "due.go", "after == nil || after.Place == nil || after.State.Terminal()", "after == nil || after.Place == nil || after.State == StateInDoubt || after.State.Terminal()"},
 	{"a running job is handed out", "due.go", "case f.State == StateReady, f.State == StateScheduled:", "case f.State == StateReady, f.State == StateScheduled, f.State == StateRunning && !f.Verifying():"},
 	{"a claim repeated under another session gets the same jobs", "../remote/claim.go", "case job.Session != req.Session:", "case job.Session == \"\":"},

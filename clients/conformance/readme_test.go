@@ -17,7 +17,7 @@ import (
 )
 
 // readmes are the files whose snippets run, with the least number of snippets of each.
-var readmes = map[string]int{"../../clients/README.md": 5, "../../README.md": 3, "../../docs/webhooks.md": 1}
+var readmes = map[string]int{"../../clients/README.md": 5, "../../README.md": 4, "../../docs/webhooks.md": 1}
 
 // ofFirstScreen are the blocks that TestFirstScreen runs.
 var ofFirstScreen = []string{"first-screen", "install", "team"}
@@ -28,6 +28,7 @@ var expectedOutput = map[string][2]string{
 	"python-verify": {"ch_18 ch_18\n", "ch_18 ch_18\n"},
 	"python-worker": {"duplicate\nr_17\n", "duplicate\nr_17\n"}, "typescript-worker": {"duplicate\ni_17\n", "duplicate\ni_17\n"},
 	"typescript": {"executed ch_17\n", "replayed ch_17\n"},
+	"go":         {"charging 4200\nch_17\n", "ch_17\n"},
 	"sh":         {"executed ch_17\n", "replayed ch_17\n"},
 	"sh-token":   {"proceed\n", "idempotency_in_flight\n"},
 	"webhook":    {"200 200\n", "200 200\n"},
@@ -73,7 +74,7 @@ func TestReadmes(t *testing.T) {
 
 // client returns the client that a snippet uses, or "".
 func (b block) client() string {
-	return map[string]string{"python": "python", "ts": "typescript"}[b.language]
+	return map[string]string{"go": "go", "python": "python", "ts": "typescript"}[b.language]
 }
 
 // prepare writes the snippet to a directory, and returns a function that runs it.
@@ -101,6 +102,12 @@ func (b block) prepare(t *testing.T, h *server) (run func() string) {
 		write("flightd.py", read(t, "../python/flightd.py"))
 		write("snippet.py", b.text)
 		return command("python3", "snippet.py")
+	case "go":
+		write("main.go", strings.ReplaceAll(b.text, "http://127.0.0.1:7420", h.address()))
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "snippet"), filepath.Join(dir, "main.go")) // of this module, for its packages
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s\n%s", b.text, out)
+		return command(filepath.Join(dir, "snippet"))
 	case "ts":
 		languages()[2].requireReady(t)
 		return b.compileTypeScript(t, dir, write, command)

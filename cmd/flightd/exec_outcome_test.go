@@ -143,7 +143,7 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	r := s.flightd(sh("slow", []string{"--timeout", "3s", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
 	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 	require.Equal(t, "begun\n", r.out, "%v", r)
-	require.Contains(t, r.err, "the command was ended: its time is over (--timeout)", "%v", r)
+	require.Contains(t, r.err, "the command was ended: its time-out has passed (--timeout)", "%v", r)
 	took := time.Since(start)
 	require.LessOrEqual(t, took, 20*time.Second, "it took %v", took)
 	f := s.flight("slow")

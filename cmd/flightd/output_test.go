@@ -194,7 +194,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	s.flightd("submit", "refund", "1", "--approval")
 	s.flightd("submit", "ship", "o-1", "--lane", "ann")
 	for path, prepare := range data {
-		changes := strings.Contains("approvals approve, approvals reject, doubt resolve, flights cancel, flights free, flights retry, flights redact", path)
+		changes := strings.Contains("sagas apply, approvals approve, approvals reject, doubt resolve, flights cancel, flights free, flights retry, flights redact", path)
 		for _, format := range cli.Formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)
@@ -272,7 +272,11 @@ func TestServers_AreTriedInTurn(t *testing.T) {
 		{"doctor", "--server", both},
 	} {
 		r := s.flightd(args...)
-		require.Equal(t, 0, r.code, "%v: %v", args, r)
+		want := cli.ExitOK
+		if args[0] == "doctor" {
+			want = cli.ExitFailed // one of the servers does not answer
+		}
+		require.Equal(t, want, r.code, "%v: %v", args, r)
 		require.NotEmpty(t, r.out, "%v: %v", args, r)
 	}
 	t.Setenv("XDG_STATE_HOME", s.state)

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,4 +30,17 @@ airline: 4 requests, 3 effects: book b-1, book b-2, cancel b-2
 card: 2 requests, 1 effects: charge b-1
 mail: 2 requests, 1 effects: send b-1
 `, out.String())
+}
+
+// The Go blocks of the guide to sagas are lines of this program.
+func TestTrip_IsInTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/sagas.md")
+	require.NoError(t, err)
+	program, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?\n)```").FindAllSubmatch(guide, -1)
+	require.Len(t, blocks, 3)
+	for _, b := range blocks {
+		require.Contains(t, string(program), "\t"+strings.ReplaceAll(strings.TrimSuffix(string(b[1]), "\n"), "\n", "\n\t")+"\n")
+	}
 }

@@ -128,7 +128,7 @@ func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *chil
 	if end.cutBy != 0 && ctx.Err() != nil {
 		why := context.Cause(ctx)
 		if errors.Is(why, context.DeadlineExceeded) {
-			why, end.timedOut = errors.New("time-out: its time is over (--timeout)"), true
+			why, end.timedOut = errors.New("its time-out has passed (--timeout)"), true
 		}
 		e.app.Say("the command was ended: %v", why)
 	}
