@@ -281,7 +281,7 @@ func TestClaim_NoJobCanBeOpened_EndsWithItsWait(t *testing.T) {
 // A claim opens only the jobs that fit into its answer. The others are there for the next claim at once. A job that is too large by itself
 // is handed out alone.
 func TestClaim_LargeJobs_RestStaysUnclaimed(t *testing.T) {
-	for size, answers := range map[int][]int{20 << 20: {2, 1}, 30 << 20: {1, 1, 1}, 70 << 20: {1, 1, 1}} {
+	for size, answers := range map[int][]int{2 << 20: {2, 1}, 3 << 20: {1, 1, 1}, 70 << 20: {1, 1, 1}} {
 		withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
 			worker := session(t, fd)
 			for i, want := range answers {
