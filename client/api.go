@@ -257,7 +257,7 @@ func (re *requester) waitFlight(ctx context.Context, id flight.ID, seen string, 
 		if !pauseUnlessWaited(ctx, resp, wait) {
 			return nil, context.Cause(ctx)
 		}
-		return re.Flight(ctx, id)
+		resp, err = re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), flightID: id, mustContain: `"` + id.String() + `"`, retryTimeout: retryTimeout})
 	}
 	return flightOf(id, resp, err)
 }

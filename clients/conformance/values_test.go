@@ -511,7 +511,7 @@ func putThroughCommand(t *testing.T, s *server, c *cells) {
 		require.NoError(t, json.Unmarshal([]byte(kept), &printed))
 		c.check("exec --input", row, fmt.Sprintf("%q", printed.Stdout+string(printed.Bytes)), "")
 	}
-	const duration = `duration|timeout|negative|millisecond`
+	const duration = `duration|timeout|negative|millisecond|line 2, column 10: `
 	for i, v := range []odd{
 		{name: ".nan", reject: duration}, {name: ".inf", reject: duration}, {name: "1.0", reject: duration}, {name: "30", reject: duration}, {name: `""`, reject: duration}, {name: "-1s", reject: duration},
 		{name: "100us", reject: duration}, {name: "1ms", json: "1"}, {name: "1e3s", reject: duration}, {name: "0100", reject: duration}, {name: "1_000", reject: duration},

@@ -1143,10 +1143,10 @@ def _result_of(value: Any) -> Any:
 
 
 def _check_ran(value: Any) -> None:
-    """Raises TypeError if a result, or a value in it, is work that has not run: a coroutine, a generator, a future, a function."""
+    """Raises TypeError if a result is a function, or if it or a value in it is a coroutine, a generator or a future: work that has not run."""
     for v in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else (value,):
         lazy = isinstance(v, (concurrent.futures.Future, collections.abc.Iterator, collections.abc.AsyncIterator))
-        if (lazy or callable(v) or inspect.isawaitable(v)) and _status_of(v) is None:
+        if (lazy or v is value and callable(v) or inspect.isawaitable(v)) and _status_of(v) is None:
             if inspect.iscoroutine(v):
                 v.close()
             raise TypeError(f"the result is a {type(v).__name__}, whose work may not have run: call or await it inside effect()")
