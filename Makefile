@@ -15,7 +15,7 @@ dev: ## builds bin/flightd and runs it on this machine only, as flightd dev; its
 	$(BUILD) -o bin/flightd ./cmd/flightd
 	exec bin/flightd dev
 
-test: ## runs every test, with short explorations, in seven minutes on two cores, builds included
+test: ## runs every test, with short explorations, in nine minutes on two cores, builds included
 	CGO_ENABLED=0 $(GO) test -short -parallel 4 ./...
 	CGO_ENABLED=0 $(GO) test -C chaos -short -parallel 4 ./...
 

@@ -18,7 +18,7 @@ func bodyMemorySize() int { return int(min(maxBodyMemory, debug.SetMemoryLimit(-
 
 // answerMemory counts the memory of answers whose callers have not read them yet. It is safe for concurrent use.
 //
-// One namespace may use a quarter of it. Its callers that do not read then get rate_limited, and those of other namespaces do not.
+// A namespace may use a quarter of it. Beyond that its callers get rate_limited, and callers of other namespaces are not affected.
 // An answer that is larger than the quarter is written if it is the only one of its namespace.
 type answerMemory struct {
 	tokens bool // callers have tokens: those without one share one part, whatever namespace they name

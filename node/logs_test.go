@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// What every start of a single node causes, and every scanner of ports, is no warning.
+// Lines that every start of a single node or a port scanner causes are no warnings.
 func TestLogs_ExpectedLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

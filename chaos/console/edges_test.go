@@ -170,7 +170,7 @@ func TestEdges_Absent(t *testing.T) {
 	p.click("main p a")
 	p.sees(".rows", "charge/order-1")
 
-	// What the receipt shows as the external id is found, and so is a saga by its key.
+	// The search finds the external id of a receipt, and a saga by its key.
 	p.fill("input[type=search]", "ch_order-1")
 	p.press("\r")
 	p.sees(".empty", "No flight matches")
