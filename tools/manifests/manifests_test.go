@@ -383,6 +383,7 @@ type compose struct {
 		Profiles        []string
 		Ports, Volumes  []string
 		Environment     map[string]string
+		MemLimit        string   `json:"mem_limit"`
 		ReadOnly        bool     `json:"read_only"`
 		CapDrop         []string `json:"cap_drop"`
 		SecurityOpt     []string `json:"security_opt"`
