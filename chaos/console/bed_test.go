@@ -171,7 +171,7 @@ func openTab(t *testing.T, width, height int64, dark bool) *testBrowser {
 	require.NoError(t, err, "run `make console-test`, which installs it")
 	profile, err := os.MkdirTemp("", "flightd-console-")
 	require.NoError(t, err)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.NoSandbox, chromedp.WindowSize(int(width), int(height)), chromedp.UserDataDir(profile))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.NoSandbox, chromedp.WSURLReadTimeout(limit), chromedp.WindowSize(int(width), int(height)), chromedp.UserDataDir(profile))
 	if dark {
 		options = append(options, chromedp.Flag("blink-settings", "preferredColorScheme=0"))
 	} else {
@@ -210,10 +210,13 @@ func openTab(t *testing.T, width, height int64, dark bool) *testBrowser {
 	return tb
 }
 
-// do runs actions in the page; one that finds nothing for ten seconds fails the test.
+// limit bounds the wait for the page and for the start of its browser. It is generous: a busy machine must not fail a test.
+const limit = time.Minute
+
+// do runs actions in the page; one that finds nothing within the limit fails the test.
 func (tb *testBrowser) do(actions ...chromedp.Action) {
 	tb.t.Helper()
-	ctx, cancel := context.WithTimeout(tb.ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(tb.ctx, limit+5*time.Second)
 	defer cancel()
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		var shown string
@@ -235,7 +238,7 @@ func (tb *testBrowser) sees(selector, words string) {
 // until waits until an expression is true.
 func (tb *testBrowser) until(expression string) {
 	tb.t.Helper()
-	tb.do(chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(12*time.Second)))
+	tb.do(chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(limit)))
 }
 
 // press presses keys, one after the other.

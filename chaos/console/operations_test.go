@@ -18,6 +18,7 @@ var operations = []struct{ name, address, ready string }{
 	{"saga", "#/saga?key=default%2Ftrip%2Fb-2", `document.querySelector("[data-step='seat.undo'] .try")`},
 	{"queues", "#/queues?namespace=default&action=charge", `document.querySelectorAll(".lane li").length === 3`},
 	{"live", "#/live", `document.querySelectorAll(".chart canvas").length === 4 && document.querySelector(".feed a")`},
+	{"admin", "#/admin", `document.querySelectorAll("section").length === 3`},
 	{"cluster", "#/cluster", `document.querySelector(".facts .state")`},
 }
 

@@ -16,7 +16,8 @@ import { session, start, watch, signOut, setNamespace, list, may } from "./api.j
 import { SignIn } from "./pages/signin.js";
 
 const nav = [["live", "Live", "g l"], ["doubts", "Doubts", "g d"], ["approvals", "Approvals", "g a"], ["flights", "Flights", "g f"],
-  ["sagas", "Sagas", "g s"], ["queues", "Queues", "g q"], ["cluster", "Cluster", "g c"]];
+  ["sagas", "Sagas", "g s"], ["queues", "Queues", "g q"], ["cluster", "Cluster", "g c"], ["admin", "Admin", "g m"]];
+const shown = () => nav.filter(([name]) => name !== "admin" || may("operate") || may("admin"));
 const pages = [...nav.map(([name]) => name), "flight", "saga"];
 
 // route is the page and its parameters: #/flights?state=failed.
@@ -80,7 +81,7 @@ function Shell() {
     return { doubts, approvals: page.flights.length - doubts, more: page.next ? "+" : "" };
   }, 5000, [session.namespace]);
   useKeys([["?", "show the keys", () => setHelp(true)], ["u", "times local or in UTC", () => setUTC(!utc.get())],
-    ...nav.map(([name, label, key]) => [key, label, () => go(name)]), ["/", "search", () => {
+    ...shown().map(([name, label, key]) => [key, label, () => go(name)]), ["/", "search", () => {
       const box = document.querySelector("main input[type=search]");
       box ? box.focus() : go("flights");
     }]]);
@@ -96,7 +97,7 @@ function Shell() {
     }}>To the page</a>
     <div class="top-bar"><header class="bar">
       <a class="brand" href="#/doubts">flightd</a>
-      <nav aria-label="Pages">${nav.map(([name, text]) => {
+      <nav aria-label="Pages">${shown().map(([name, text]) => {
         const n = counts.data && counts.data[name];
         return html`<a key=${name} href=${"#/" + name} aria-current=${at.name === name ? "page" : null}>${text}${n ? html` <span class="count">${n}${counts.data.more}</span>` : ""}</a>`;
       })}</nav>
