@@ -1,11 +1,6 @@
 package flight
 
-import (
-	"cmp"
-	"iter"
-
-	"github.com/google/btree"
-)
+import "iter"
 
 // PoolStatus is the state of the jobs of one action in one namespace.
 type PoolStatus struct {
@@ -64,28 +59,6 @@ func (p *pool) status() PoolStatus {
 		})
 	}
 	return s
-}
-
-// noteStuck keeps the place of the lane among the stuck lanes of its pool.
-func (l *lane) noteStuck() {
-	behind := 0
-	if l.doubts > 0 && l.doubts == l.open.Len() {
-		behind = l.jobs.Len() - l.open.Len()
-	}
-	if behind == l.behind {
-		return
-	}
-	if l.pool.stuck == nil {
-		l.pool.stuck = btree.NewG(treeDegree, func(a, b *lane) bool {
-			return cmp.Or(cmp.Compare(b.behind, a.behind), cmp.Compare(a.key.lane, b.key.lane)) < 0
-		})
-	}
-	if l.behind > 0 {
-		l.pool.stuck.Delete(l)
-	}
-	if l.behind = behind; behind > 0 {
-		l.pool.stuck.ReplaceOrInsert(l)
-	}
 }
 
 // LaneJobs iterates over the jobs of a lane that are not over, in their order, and reports of each whether it may open.

@@ -259,7 +259,7 @@ var mutants = []mutant{
 	{"an import of a refusal ends a restored flight", "apply_import.go", " && c.Outcome == OutcomeSucceeded && !f.Sealed", " && !f.Sealed"},
 	{"an import changes a known flight after the restore", "apply_import.go", "f.Receipt == nil && t.header.Reconciling", "f.Receipt == nil && t.header.StoreEpoch > 1"},
 	{"a redacted flight stores a lost or imported receipt", "apply_restore.go", "\t\tr.Body = r.Body.erased()\n", ""},
-	{"a lane is ordered by the arrival of its opens", "due.go", "return j != nil && j.held", `if j == nil || j.lane == nil {
+	{"a lane is ordered by the arrival of its opens", "due_lane.go", "return j != nil && j.held", `if j == nil || j.lane == nil {
 		return false
 	}
 	running := 0
@@ -270,8 +270,8 @@ var mutants = []mutant{
 		return true
 	})
 	return running >= int(max(1, j.place.Queue.Limit))`},
-	{"a lane without a limit", "due.go", "l.open.Len() >= min(smallest, next.limit())", "l.open.Len() > min(smallest, next.limit())"},
-	{"a lane with the limit of each job alone", "due.go", "if l.open.Len() > smallest {", "if l.open.Len() > 1<<16 {"},
+	{"a lane without a limit", "due_lane.go", "l.open.Len() >= min(smallest, next.limit())", "l.open.Len() > min(smallest, next.limit())"},
+	{"a lane with the limit of each job alone", "due_lane.go", "if l.open.Len() > smallest {", "if l.open.Len() > 1<<16 {"},
 	{"a doubt lets the next job of its lane pass", "due.go", "after == nil || after.Place == nil || after.State.Terminal()", "after == nil || after.Place == nil || after.State == StateInDoubt || after.State.Terminal()"},
 	{"a running job is handed out", "due.go", "case f.State == StateReady, f.State == StateScheduled:", "case f.State == StateReady, f.State == StateScheduled, f.State == StateRunning && !f.Verifying():"},
 	{"a claim repeated under another session gets the same jobs", "../remote/claim.go", "case job.Session != req.Session:", "case job.Session == \"\":"},

@@ -127,9 +127,9 @@ var Bugs = []Bug{
 		Edits: []Edit{{"flight/apply_open.go", "\tt.taint()\n\tt.applyRecovery(0)", "\tt.reschedule(0)"}}},
 	{Name: "a lane is ordered by the arrival of claims", Rule: lane, Faults: KillCallers, Test: "flight TestDue_Status",
 		Edits: []Edit{
-			{"flight/due.go", "if l.open.Len() > smallest {", "if smallest < 0 {"},
-			{"flight/due.go", "if next == nil || l.open.Len() >= min(smallest, next.limit()) {", "if next == nil {"},
-			{"flight/due.go", "return j != nil && j.held", `if j == nil || j.lane == nil {
+			{"flight/due_lane.go", "if l.open.Len() > smallest {", "if smallest < 0 {"},
+			{"flight/due_lane.go", "if next == nil || l.open.Len() >= min(smallest, next.limit()) {", "if next == nil {"},
+			{"flight/due_lane.go", "return j != nil && j.held", `if j == nil || j.lane == nil {
 		return false
 	}
 	running := 0
