@@ -1,6 +1,7 @@
 package flight_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -285,6 +286,43 @@ func TestDue_LaneLimits(t *testing.T) {
 		require.LessOrEqual(t, running, limit)
 	}
 	require.Greater(t, opened, 100)
+}
+
+// A lane lets exactly the jobs open that its rule names: fewer jobs stand before each than the smallest limit among them and its own.
+func TestDue_LaneFollowsItsRule(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	most := 0
+	for range 20 {
+		d, jobs := flight.NewDue(), []*flight.Flight{}
+		for n := range 300 {
+			if i := random.IntN(60); i < len(jobs) {
+				d.Update(jobs[i], nil)
+				jobs = slices.Delete(jobs, i, i+1)
+			}
+			f := testJob(n, "a", uint16(random.IntN(100)), flight.Time(random.IntN(1000)))
+			d.Update(nil, f)
+			jobs = append(jobs, f)
+			slices.SortFunc(jobs, func(a, b *flight.Flight) int {
+				return cmp.Or(cmp.Compare(a.Place.Due, b.Place.Due), cmp.Compare(a.Place.Since.Index, b.Place.Since.Index))
+			})
+			smallest, open := 100, 0
+			for i, f := range jobs {
+				smallest = min(smallest, int(max(1, f.Place.Queue.Limit)))
+				if i < smallest {
+					open++
+				}
+				require.Equal(t, i >= smallest, d.LaneBlocks(f.ID), "job %d of %d", i, len(jobs))
+			}
+			for p := range d.Pools() {
+				require.Equal(t, open, p.Ready)
+				require.Equal(t, len(jobs)-open, p.Held)
+			}
+			most = max(most, open)
+		}
+	}
+	require.Greater(t, most, 5, "jobs that were open at once")
 }
 
 // Jobs of a greater priority are handed out first; the oldest one is found in every priority.

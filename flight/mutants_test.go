@@ -271,6 +271,7 @@ var mutants = []mutant{
 	})
 	return running >= int(max(1, j.place.Queue.Limit))`},
 	{"a lane without a limit", "due_lane.go", "l.open.Len() >= min(smallest, next.limit())", "l.open.Len() > min(smallest, next.limit())"},
+	{"a lane opens fewer jobs than its limits allow", "due_lane.go", "min(smallest, next.limit()) {", "min(smallest, next.limit(), 6) {"},
 	{"a lane with the limit of each job alone", "due_lane.go", "if l.open.Len() > smallest {", "if l.open.Len() > 1<<16 {"},
 	{"a doubt lets the next job of its lane pass", "due.go", "after == nil || after.Place == nil || after.State.Terminal()", "after == nil || after.Place == nil || after.State == StateInDoubt || after.State.Terminal()"},
 	{"a running job is handed out", "due.go", "case f.State == StateReady, f.State == StateScheduled:", "case f.State == StateReady, f.State == StateScheduled, f.State == StateRunning && !f.Verifying():"},
