@@ -2,8 +2,8 @@ package flight
 
 // importReceipt stores the receipt of an effect that happened before or outside flightd. It creates a finished flight for a
 // key that was never used. It never changes a used key: a receipt of this ledger takes precedence. While the ledger is
-// reconciling, the receipt may be of an attempt that the restore has lost: a flight without a receipt gets it. So does a step
-// of a saga then, or an undo, also if the ledger does not know the saga, or the saga has ended.
+// reconciling, the attempt of the receipt may be one that the restore has lost, so every flight without a receipt gets it:
+// also a step or an undo of a saga, even if the ledger does not have the saga or the saga has ended.
 func (t *transition) importReceipt(c *Import) Decision {
 	f := t.flight()
 	switch {

@@ -23,7 +23,7 @@ func (t *transition) cancel(c *Cancel) Decision {
 	}
 	f = t.editFlight()
 	f.Cancel = &Attribution{Actor: Sanitize(c.Actor), Reason: Sanitize(c.Reason), At: t.header.Now}
-	started := (f.AttemptCount > 0 || t.header.Reconciling) && f.Policy.Saga // a restore may have lost that its steps have happened
+	started := (f.AttemptCount > 0 || t.header.Reconciling) && f.Policy.Saga // its steps may have happened after the backup
 	switch {
 	case f.State == StateWaiting && !f.Wake.Callback, started && (f.State == StateScheduled || f.State == StateAwaitingApproval):
 		f.NotBefore, f.Wake = 0, nil

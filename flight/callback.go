@@ -77,8 +77,8 @@ func UnsealCallback(s string, secret []byte) (c CallbackToken, ok bool) {
 // ReportOf returns the token under which a callback is reported to the ledger. Under resend the provider does one job for all attempts of a
 // generation, so its callback is reported for the newest attempt.
 //
-// But a provider that got no answer calls again, perhaps after the next attempt was opened. So a callback under resend that is no success
-// and equals one that an earlier attempt has recorded is a repeat: it is reported for that attempt, where it changes nothing.
+// A provider that got no answer calls again, perhaps after the next attempt was opened. So, under resend, a callback without success that
+// equals a recorded callback of an earlier attempt is a repeat. It is reported for that earlier attempt, where it changes nothing.
 //
 // early: the attempt's caller may still act, because it has not suspended the attempt. Only a success can be reported then. After
 // every other outcome another caller may act, beside the first. The caller's right only ever ends, so a view that is behind the
@@ -124,8 +124,8 @@ func (a *Attempt) hasCallback(print []byte) bool {
 	return false
 }
 
-// recordCallback records a report without success of the newest attempt under resend, which may be a callback, so that ReportOf finds it when
-// it is repeated after the next attempt was opened.
+// recordCallback records a report without success for the newest attempt under resend, because the report may be a callback. If its
+// provider repeats it after the next attempt was opened, ReportOf finds it.
 func (t *transition) recordCallback(c *Report) {
 	f := t.flight()
 	if t.header.FeatureLevel() < LevelNotify || f.State.Terminal() || f.Policy.Recovery != RecoveryResend || c.Outcome == OutcomeSucceeded {

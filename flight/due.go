@@ -82,7 +82,7 @@ type pool struct {
 	states map[State]int        // number of jobs
 	held   int                  // jobs that their lane does not let open
 	busy   int                  // jobs that a session holds
-	stuck  *btree.BTreeG[*lane] // lanes that are stuck, those with the most jobs behind first; nil before the first one
+	stuck  *btree.BTreeG[*lane] // stuck lanes, those with the most waiting jobs first; nil until a lane is stuck
 }
 
 // next returns the first ready job of a lower priority.
@@ -271,7 +271,7 @@ func (d *Due) enter(f *Flight) *job {
 		if last := j.lane.last; last != nil && before(j, last) {
 			d.admit(j)
 		}
-		d.settle(j.lane)
+		d.rebalance(j.lane)
 	}
 	return j
 }
@@ -291,7 +291,7 @@ func (d *Due) leave(j *job) {
 			d.retract(j)
 		}
 		l.jobs.Delete(j)
-		d.settle(l)
+		d.rebalance(l)
 		if l.jobs.Len() == 0 {
 			delete(d.lanes, l.key)
 		}
@@ -310,7 +310,7 @@ func (d *Due) offer(j *job, f *Flight) {
 		j.lane.doubts++
 	}
 	if j.lane != nil {
-		j.lane.noteStuck()
+		j.lane.updateStuck()
 	}
 	if start, ok := startOf(f); ok {
 		j.start = start
@@ -359,10 +359,10 @@ func (d *Due) makeReady(j *job) {
 	}
 }
 
-// advanceStep is how many jobs one Advance makes ready at most. A caller that holds a lock can release it in between.
+// advanceStep is the maximum number of jobs that one Advance makes ready, so that a caller can release its lock between two calls.
 const advanceStep = 512
 
-// Advance makes jobs ready whose time has come. more is true if it left some of them for another call.
+// Advance makes at most advanceStep due jobs ready. more reports whether due jobs remain.
 func (d *Due) Advance(h *Header) (more bool) {
 	due := make([]timer, 0, 16)
 	for t := range d.starts.expired(h) {

@@ -10,17 +10,17 @@ import (
 
 type laneKey struct{ namespace, action, lane string }
 
-// lane has the jobs of a lane that are not over, in their order. A job may open if fewer jobs stand before it than the smallest
-// limit among them and its own, so a lane of limit one is worked through in order. The jobs that may open are the longest
-// beginning of the lane that is no longer than its smallest limit.
+// lane holds the live jobs of one lane in their order. A job may open if the number of jobs before it is less than the smallest
+// limit among those jobs and its own, so a lane with limit 1 runs in order. The open jobs are the longest prefix of the lane
+// that is no longer than the smallest limit in it.
 type lane struct {
 	key    laneKey
 	pool   *pool
 	jobs   *btree.BTreeG[*job]
-	open   *btree.BTreeG[*job] // the jobs that may open, those with the smallest limit first
-	last   *job                // the last one of them; nil if none may open
-	doubts int                 // how many of them are in doubt
-	behind int                 // the jobs that wait in a stuck lane, as the pool's tree knows it; 0 in a lane that is not stuck
+	open   *btree.BTreeG[*job] // jobs that may open, ordered by their limit
+	last   *job                // last job in open; nil if open is empty
+	doubts int                 // number of jobs in open that are in doubt
+	behind int                 // number of waiting jobs by which pool.stuck orders the lane; 0 if the lane is not stuck
 }
 
 func (j *job) limit() int { return int(max(1, j.place.Queue.Limit)) }
@@ -30,7 +30,7 @@ func before(a, b *job) bool {
 	return cmp.Or(a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
 }
 
-// adjacent returns the job behind the last one that may open; with back, the job before it.
+// adjacent returns the job behind l.last or, with back, the job before it. It returns nil if there is no such job.
 func (l *lane) adjacent(back bool) (found *job) {
 	visit := func(j *job) bool {
 		if j != l.last {
@@ -49,7 +49,7 @@ func (l *lane) adjacent(back bool) (found *job) {
 	return found
 }
 
-// hold notes whether the lane of the job lets it open.
+// hold sets j.held and keeps the pool's number of held jobs.
 func (j *job) hold(held bool) {
 	switch {
 	case held && !j.held:
@@ -60,7 +60,7 @@ func (j *job) hold(held bool) {
 	j.held = held
 }
 
-// admit lets a job of a lane open. The jobs before it may open already.
+// admit lets a job open. Every job before it in the lane must be open already.
 func (d *Due) admit(j *job) {
 	l := j.lane
 	if l.open.ReplaceOrInsert(j); l.last == nil || before(l.last, j) {
@@ -86,9 +86,9 @@ func (d *Due) retract(j *job) {
 	j.hold(true)
 }
 
-// settle lets more or fewer jobs of a lane open after one job was added or removed. Its steps are the jobs that begin or cease to be
-// let open, and they are no more than a limit of the lane.
-func (d *Due) settle(l *lane) {
+// rebalance restores the rule of a lane after one job was added or removed. It visits only the jobs that it admits or retracts, and
+// their number is at most the limit of one job.
+func (d *Due) rebalance(l *lane) {
 	for {
 		smallest := math.MaxInt
 		if j, ok := l.open.Min(); ok {
@@ -104,11 +104,11 @@ func (d *Due) settle(l *lane) {
 		}
 		d.admit(next)
 	}
-	l.noteStuck()
+	l.updateStuck()
 }
 
-// noteStuck keeps the place of the lane among the stuck lanes of its pool.
-func (l *lane) noteStuck() {
+// updateStuck adds the lane to the stuck lanes of its pool, moves it among them, or removes it.
+func (l *lane) updateStuck() {
 	behind := 0
 	if l.doubts > 0 && l.doubts == l.open.Len() {
 		behind = l.jobs.Len() - l.open.Len()
@@ -129,8 +129,8 @@ func (l *lane) noteStuck() {
 	}
 }
 
-// LaneBlocks reports whether the lane of a flight does not let it open, because others stand before it. Every node computes
-// the same answer: it depends on the flights alone.
+// LaneBlocks reports whether a flight must not open because of the jobs before it in its lane. Every node computes the same
+// answer, because it depends only on the stored flights.
 func (d *Due) LaneBlocks(id ID) bool {
 	j := d.jobs[id]
 	return j != nil && j.held

@@ -10,7 +10,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// allocatedBy returns how many bytes f allocates. The number depends on the steps of f, and not on the speed of the machine.
+// allocatedBy returns how many bytes f allocates. The number does not depend on the speed of the machine.
 func allocatedBy(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -19,7 +19,7 @@ func allocatedBy(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// A job that enters or leaves a lane changes what it changes: the others of a lane with a great limit are not walked.
+// A job that enters or leaves a lane with a great limit does not walk all jobs of the lane.
 func TestDue_LaneWithAGreatLimit(t *testing.T) {
 	const n = 20_000
 	d, jobs := flight.NewDue(), make([]*flight.Flight, n+100)
@@ -62,7 +62,7 @@ func TestDue_AdvancesInSteps(t *testing.T) {
 	require.False(t, d.Advance(h))
 }
 
-// The actions of one namespace are found without those of the others, and a walk can stop and go on.
+// PoolsFrom starts at a namespace without visiting the others, and an interrupted iteration can be continued.
 func TestDue_PoolsFrom(t *testing.T) {
 	d := flight.NewDue()
 	for i := range 1000 {

@@ -36,7 +36,7 @@ func (s *PoolStatus) Scheduled() int {
 // Pools iterates over the actions that have jobs, in the order of their namespaces and names.
 func (d *Due) Pools() iter.Seq[PoolStatus] { return d.PoolsFrom("", "") }
 
-// PoolsFrom iterates over the actions that have jobs and follow an action in the order of Pools, in its namespace and those behind.
+// PoolsFrom iterates as Pools does, over the actions behind the given one.
 func (d *Due) PoolsFrom(namespace, action string) iter.Seq[PoolStatus] {
 	return func(yield func(PoolStatus) bool) {
 		from := poolKey{namespace, action}

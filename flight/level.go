@@ -18,8 +18,9 @@ const (
 	// until the saga is over.
 	LevelSagas uint32 = 5
 	// LevelNotify adds the trace that an attempt or a job belongs to, targets of notifications, and the positions up to which they were
-	// notified, which have no line in the audit log. From then on, a second copy of a report that was accepted is no late report,
-	// nor is one without a final outcome whose attempt the flight does not store any more. An attempt under resend records its callbacks.
+	// notified, which have no line in the audit log. From then on, a second copy of an accepted report is not a late report, and neither
+	// is a report without a final outcome for an attempt that the flight no longer stores. An attempt under resend also records its
+	// callbacks.
 	LevelNotify uint32 = 6
 	// MaxLevel is the highest level that this build reads.
 	MaxLevel = LevelNotify

@@ -14,7 +14,7 @@ type Query struct {
 	Name      string // the action
 	Prefix    string // prefix of the full key
 	Contains  string // part of the full key
-	// ExternalID selects the flights with this external id in their receipt, or in evidence. There is no index of it.
+	// ExternalID selects the flights with this external id in their receipt or evidence. It has no index.
 	ExternalID string
 	Sagas      bool   // only sagas, without their steps
 	Since      Time   // created then or later

@@ -216,8 +216,8 @@ func TestRestore_ErasesTheBodyOfARedactedFlight(t *testing.T) {
 	}
 }
 
-// While the ledger is reconciling, an import gives a step of a saga, or an undo, the receipt that the restore has lost: as its late report would,
-// whatever the ledger knows of the saga.
+// While the ledger is reconciling, an import gives a step or an undo of a saga the receipt that the restore has lost, as a late report
+// would. The state of the saga does not matter.
 func TestRestore_ImportsStepsOfSagas(t *testing.T) {
 	policy := flight.Policy{Saga: true, Retention: retention}
 	start := &flight.Submit{Key: sagaKey, Submission: flight.Submission{Policy: policy, Fingerprint: fp1}}
@@ -256,8 +256,8 @@ func TestRestore_ImportsStepsOfSagas(t *testing.T) {
 	}
 }
 
-// A saga that the backup has as not yet driven may have run since. While the ledger is reconciling, a cancel marks it, and its driver undoes what has
-// happened; it does not end it as one that has begun nothing.
+// A saga that was not driven before the backup may have run since. While the ledger is reconciling, a cancel marks such a saga instead of
+// ending it, and the driver undoes the steps that happened.
 func TestRestore_ACancelledSagaIsDriven(t *testing.T) {
 	for _, approval := range []bool{false, true} {
 		policy := flight.Policy{Saga: true, Retention: retention, Approval: approval}
