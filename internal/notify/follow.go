@@ -30,19 +30,21 @@ const (
 	maxStates = flight.MaxDocument / 4
 
 	minBackoff, maxBackoff = time.Second, time.Minute
-	maxPause               = 10 * time.Minute // of a Retry-After
-	// rejections is how often a target does not take a message, and takes others meanwhile, until the message is set aside.
+	maxPause               = 10 * time.Minute // upper bound for a Retry-After
+	// rejections is the number of failed tries after which a message is set aside, if the target has taken other messages since the first
+	// try.
 	rejections = 5
 )
 
-// progress is the body of the document with the position of a target. Every event up to the position was taken, or is in Pending.
+// progress is the body of the document with the position of a target. The target has taken every event up to the position, unless the event
+// is in Pending.
 type progress struct {
 	At      string     `json:"at"`
 	States  []state    `json:"states,omitempty"`
 	Pending []*pending `json:"pending,omitempty"`
 }
 
-// state is something that lasts, and of which a target is notified once: a queue that is too old, or a quarantined report.
+// state is a lasting condition for which a target is notified once: a queue that is too old, or a quarantined report.
 type state struct {
 	Of string `json:"of"` // type and subject
 }
@@ -61,14 +63,14 @@ type follower struct {
 	*Notifier
 	name      string
 	target    *wire.NotifyTarget
-	at        flight.Version // the events up to here were taken, or are pending
+	at        flight.Version // every event up to here was taken or is pending
 	stored    flight.Version // at, as the ledger has it
 	states    []state
 	queue     queue
-	pause     time.Time // nothing is sent before
-	taken     int       // messages
-	dirty     bool      // messages came or were taken, or states changed, since the last commit
-	committed time.Time // or tried to
+	pause     time.Time // nothing is sent earlier
+	taken     int       // number of messages that the target has taken
+	dirty     bool      // the queue or the states changed since the last commit
+	committed time.Time // time of the last commit, also of a failed one
 }
 
 // follow notifies a target until ctx ends.
@@ -119,8 +121,8 @@ func (n *Notifier) follow(ctx context.Context, name string, t *wire.NotifyTarget
 	}
 }
 
-// gatherPage adds the messages of the next events of the feed to the queue. If the log does not reach back to the position, gatherPage
-// adds what waits for a person now, under the ids of the events that the log has lost.
+// gatherPage adds the messages for the next events of the feed to the queue. If the log does not reach back to the position,
+// gatherPage instead adds the flights that wait for a person now, under the ids of the lost events.
 func (f *follower) gatherPage() (more bool, err error) {
 	page, err := f.cfg.Ledger.Read(f.at, pageEvents)
 	if errors.As(err, new(*flight.CompactedError)) || errors.As(err, new(*flight.FuturePositionError)) {
@@ -154,7 +156,7 @@ func (f *follower) gatherPage() (more bool, err error) {
 	return page.More, nil
 }
 
-// gatherOpen adds a message of each flight that is in doubt or awaits an approval.
+// gatherOpen adds a message for each flight that is in doubt or awaits an approval.
 func (f *follower) gatherOpen() error {
 	q := flight.Query{States: []flight.State{flight.StateInDoubt, flight.StateAwaitingApproval}}
 	for {
@@ -182,7 +184,7 @@ func (f *follower) gatherOpen() error {
 	}
 }
 
-// gatherEvent adds the message of an event to the queue, if the target has selected it.
+// gatherEvent adds the message for an event to the queue if the target selects the event.
 func (f *follower) gatherEvent(e *flight.FeedEvent) error {
 	p := &pending{Count: 1, Namespace: e.Key.Namespace(), Action: e.Key.Name(), Since: e.At, Key: e.Key, Kind: e.Kind, Generation: e.Generation, Attempt: e.Attempt}
 	switch {
@@ -218,8 +220,8 @@ func (f *follower) selects(event, namespace string) bool {
 		(len(f.target.Namespaces) == 0 || slices.Contains(f.target.Namespaces, namespace))
 }
 
-// gatherStates adds a message of each queue that has become too old and of each report that was quarantined. It is stored at once, so
-// that another leader sends it under the same id.
+// gatherStates adds a message for each queue that has become too old and for each newly quarantined report. The messages are stored
+// at once, so that another leader sends them under the same ids.
 func (f *follower) gatherStates(ctx context.Context) {
 	now, lasts := f.cfg.Ledger.Now(), map[string]bool{}
 	begin := func(subject, since string, p *pending) {
@@ -257,7 +259,7 @@ func (f *follower) gatherStates(ctx context.Context) {
 		f.dirty = f.dirty || over
 		return over
 	})
-	f.queue.pending = slices.DeleteFunc(f.queue.pending, func(p *pending) bool { // the queue has recovered before the target has learned it
+	f.queue.pending = slices.DeleteFunc(f.queue.pending, func(p *pending) bool { // the queue has recovered before the target took the message
 		return p.Type == wire.NotifyQueueOld && p.Count == 1 && p.Action != rest && !lasts[p.Type+" "+p.Namespace+"/"+p.Action]
 	})
 	if f.dirty {
@@ -265,17 +267,18 @@ func (f *follower) gatherStates(ctx context.Context) {
 	}
 }
 
-// send posts a message once. An error is that of ctx, or of the ledger.
+// send posts a message once. It returns an error only if ctx ends or the ledger cannot be read.
 //
-// The message is made before each try: while a target is away, an approval may be decided, and an input redacted. If the process dies
-// between the answer of the target and the next commit, the message is sent again, under the same id unless more was counted meanwhile.
+// The message is made anew for each try, because an approval may be decided or an input redacted while a target is away. If the process
+// dies between the answer of the target and the next commit, the message is sent again, under the same id unless more was counted
+// meanwhile.
 func (f *follower) send(ctx context.Context, p *pending) error {
 	m, err := f.render(p)
 	if err != nil {
 		return err
 	}
 	if m == nil {
-		if p.tries > 0 { // the target has failed to take it
+		if p.tries > 0 { // an earlier try has failed
 			f.succeed(f.name)
 		}
 		f.queue.remove(p)

@@ -33,8 +33,8 @@ type message struct {
 }
 
 type data struct {
-	// Count is the number of events, if the message is about several. Rejected of them were in messages that the target has not taken.
-	// Since is when the first one happened.
+	// Count is the number of events of a message about several events, and Since is the time of the first one. Rejected is the number
+	// of those events whose own message the target has rejected.
 	Count      int       `json:"count,omitzero"`
 	Rejected   int       `json:"rejected,omitzero"`
 	Since      string    `json:"since,omitzero"`
@@ -81,7 +81,7 @@ func (n *Notifier) id(name, since, event, what string) string {
 	return "msg_" + hex.EncodeToString(sum[:16])
 }
 
-// render returns the message of p; nil: nobody has to be told any more.
+// render returns the message for p, or nil if p needs no message any more.
 func (f *follower) render(p *pending) (*message, error) {
 	switch {
 	case p.Count > 1 || p.Action == rest:
@@ -98,12 +98,12 @@ func (f *follower) render(p *pending) (*message, error) {
 	return f.flightMessage(&flight.FeedEvent{Key: p.Key, HistoryEvent: flight.HistoryEvent{Event: flight.Event{Kind: p.Kind, Generation: p.Generation, Attempt: p.Attempt, At: p.Since}}}, fl)
 }
 
-// awaits reports whether a generation of a flight awaits an approval.
+// awaits reports whether this generation of the flight awaits an approval.
 func awaits(fl *flight.Flight, generation uint32) bool {
 	return fl.State == flight.StateAwaitingApproval && fl.Generation == generation
 }
 
-// counted are, by type, what a message counts, the page of the console that shows them, and the command that lists them.
+// counted has, for each type of event, its name in the plural, the console page and the command that list these events.
 var counted = map[string]struct{ what, page, command string }{
 	wire.NotifyInDoubt:     {"doubts", "doubts?text=", "doubt ls"},
 	wire.NotifySagaInDoubt: {"doubts of sagas", "doubts?text=", "doubt ls"},
@@ -113,7 +113,7 @@ var counted = map[string]struct{ what, page, command string }{
 	wire.NotifyQueueOld:    {"old queues", "queues", "queues"},
 }
 
-// countMessage returns the message about several events. It has no content of them: neither keys nor inputs.
+// countMessage returns the message about several events. It has neither their keys nor their inputs.
 func (f *follower) countMessage(p *pending) *message {
 	c, where, flags, text := counted[p.Type], "", "", ""
 	m := &message{Type: p.Type, Timestamp: timeText(p.Since), Data: data{Count: p.Count, Rejected: p.Rejected, Since: timeText(p.Since)}}
@@ -142,7 +142,7 @@ func (f *follower) countMessage(p *pending) *message {
 	return m
 }
 
-// flightMessage returns the message of an event of a flight; nil: nobody has to be told.
+// flightMessage returns the message for an event of a flight, or nil if the event needs no message.
 func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*message, error) {
 	key := e.Key.String()
 	m := &message{Timestamp: timeText(e.At), Data: data{Key: key, Namespace: e.Key.Namespace(), Action: e.Key.Name(), State: fl.State.String(), Generation: e.Generation, Attempt: e.Attempt,
@@ -164,7 +164,7 @@ func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*messa
 		m.Type, about = wire.NotifyOverlap, "was reported to have happened twice"
 		m.Data.Command = "flightd flights get " + quoted
 	default:
-		if !awaits(fl, e.Generation) { // none was needed, or it is decided
+		if !awaits(fl, e.Generation) { // no approval was needed, or it is decided
 			return nil, nil
 		}
 		m.Type, about = wire.NotifyApproval, "waits for an approval"
@@ -211,7 +211,7 @@ func (f *follower) reportMessage(file string, now flight.Time) *message {
 	return m
 }
 
-// link returns the URL of a page; "": no URL is known.
+// link returns the URL of a page, or "" if no URL is known.
 func (f *follower) link(page string) string {
 	base := f.target.Link
 	if base == "" {

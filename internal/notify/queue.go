@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// quiet is how long after a message about an action the next one waits, and counts what happens meanwhile.
+	// quiet is the time between two messages about an action. Events of that time are counted in the second message.
 	quiet = time.Minute
-	// maxActions is the number of actions of a namespace that have messages of their own of one type within a minute. Other actions share one.
+	// maxActions is the maximum number of actions of a namespace with a pending message of one type. The other actions share a message.
 	maxActions = 8
 	// maxQueue bounds the bytes of the pending messages, which are stored in one document.
 	maxQueue = flight.MaxDocument * 5 / 8
@@ -19,30 +19,30 @@ const (
 	rest = flight.AllNamespaces
 )
 
-// pending is a message that a target has not taken yet: about one event, or about the number of events of a type and an action since the
-// last message about them. Nothing is removed from a count before the target has taken it.
+// pending is a message that a target has not taken yet. It is about one event, or counts the events of one type and action since the
+// last message about them. Events leave a count only when the target has taken the message.
 type pending struct {
 	Type      string `json:"type"`
-	ID        string `json:"id"` // webhook-id of a message about the first event alone
+	ID        string `json:"id"` // webhook-id, if Count is 1; the other ids begin with it
 	Count     int    `json:"count"`
-	Rejected  int    `json:"rejected,omitzero"` // of Count: in messages that were set aside
+	Rejected  int    `json:"rejected,omitzero"` // number of events whose messages were set aside; Count includes them
 	Namespace string `json:"namespace,omitzero"`
 	Action    string `json:"action,omitzero"`
 	Report    string `json:"report,omitzero"` // node and file of a quarantined report
 
-	// The first event, and for a queue since when its oldest job is ready.
+	// The fields of the first event. Since is the due time of the oldest job for an old queue.
 	Since      flight.Time      `json:"since,omitzero"`
 	Key        flight.Key       `json:"key,omitzero"`
 	Kind       flight.EventKind `json:"kind,omitzero"`
 	Generation uint32           `json:"generation,omitzero"`
 	Attempt    uint32           `json:"attempt,omitzero"`
 
-	notBefore   time.Time // the next try, or the next message about the action
+	notBefore   time.Time // earliest time of the next try, or of the next message about the action
 	tries       int
-	takenBefore int // messages that the target had taken at the first try
+	takenBefore int // value of follower.taken at the first try
 }
 
-// id returns the webhook-id. A message with another count has another one, so that a receiver does not take it for a copy.
+// id returns the webhook-id. It depends on the count, so that a receiver that has seen a smaller count does not drop the message as a copy.
 func (p *pending) id() string {
 	if p.Count == 1 && p.Action != rest {
 		return p.ID
@@ -50,25 +50,26 @@ func (p *pending) id() string {
 	return fmt.Sprintf("%s_%d", p.ID, p.Count)
 }
 
-// counted returns the part of p that a message about several actions of a namespace counts; it has no key and no input.
+// counted returns p as a count for several actions of a namespace, without key and input.
 func (p *pending) counted(namespace string) *pending {
 	return &pending{Type: p.Type, ID: p.ID, Count: p.Count, Rejected: p.Rejected, Namespace: namespace, Action: rest, Since: p.Since}
 }
 
-// size is at least the length of p in JSON.
+// size returns an upper bound for the length of p in JSON.
 func (p *pending) size() int {
 	const fields, escaped = 320, 6
 	return fields + escaped*(len(p.Namespace)+len(p.Action)+len(p.Report)+len(p.Key.String()))
 }
 
-// queue has the pending messages of a target. One that was taken stays for a minute with the count 0.
+// queue holds the pending messages of a target. A message that was taken stays with count 0 until its quiet time ends.
 type queue struct {
 	pending []*pending
 	turn    int
-	turns   map[string]int // by namespace: when it had its last turn
+	turns   map[string]int // last turn by namespace
 }
 
-// add adds p to the message about its action. If the action must not have one, p is counted with other actions, or other namespaces.
+// add counts p in the pending message about its action, or makes p that message. If the bounds forbid it, p is counted with other actions
+// of its namespace, or with other namespaces.
 func (q *queue) add(p *pending) {
 	for _, p := range [...]*pending{p, p.counted(p.Namespace), p.counted(rest)} {
 		i := slices.IndexFunc(q.pending, func(o *pending) bool { return o.Type == p.Type && o.Namespace == p.Namespace && o.Action == p.Action })
@@ -88,7 +89,7 @@ func (q *queue) add(p *pending) {
 	}
 }
 
-// fits reports whether p may be a message of its own.
+// fits reports whether the bounds allow p as a separate message.
 func (q *queue) fits(p *pending) bool {
 	size, actions := p.size(), 0
 	for _, o := range q.pending {
@@ -100,7 +101,8 @@ func (q *queue) fits(p *pending) bool {
 	return size <= maxQueue && (actions < maxActions || p.Action == rest)
 }
 
-// next returns the message that is sent next, or how long none is due. Namespaces take turns, and new messages come before repeated ones.
+// next returns the message to send now, or nil and the time until one is due. Namespaces take turns, and within a namespace messages with
+// fewer tries come first.
 func (q *queue) next(now, pause time.Time) (due *pending, wait time.Duration) {
 	wait = quiet
 	q.pending = slices.DeleteFunc(q.pending, func(p *pending) bool { return p.Count == 0 && !p.notBefore.After(now) })
@@ -126,7 +128,7 @@ func (q *queue) next(now, pause time.Time) (due *pending, wait time.Duration) {
 	return due, wait
 }
 
-// take ends the count of a message that the target has taken. The next one about the action is not sent before notBefore.
+// take resets the count of a message that the target has taken. The next message about the action is sent at notBefore or later.
 func (q *queue) take(p *pending, notBefore time.Time) {
 	p.Count, p.Rejected, p.tries, p.notBefore = 0, 0, 0, notBefore
 }
@@ -135,14 +137,14 @@ func (q *queue) remove(p *pending) {
 	q.pending = slices.DeleteFunc(q.pending, func(o *pending) bool { return o == p })
 }
 
-// setAside counts p in a message without its content.
+// setAside replaces p by a count without its key and input.
 func (q *queue) setAside(p *pending) {
 	q.remove(p)
 	p.Rejected, p.Action = p.Count, rest
 	q.add(p.counted(p.Namespace))
 }
 
-// waiting returns the messages that were not taken.
+// waiting returns the messages that the target has not taken.
 func (q *queue) waiting() []*pending {
 	return slices.DeleteFunc(slices.Clone(q.pending), func(p *pending) bool { return p.Count == 0 })
 }
