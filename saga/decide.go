@@ -339,8 +339,8 @@ type StepSummary struct {
 // maxWhy is the number of bytes of the reason of one step in a Summary. The flight of the step has all of it.
 const maxWhy = 200
 
-// body returns the Summary of the saga; mark is the cause with which this decision cancels it. A receipt that is cut is no JSON, so a summary that
-// is too long has shorter reasons, and at last no external ids of steps: their flights have both.
+// body returns the Summary of the saga; mark is the cause if this decision cancels the saga. A truncated receipt would not be JSON. So body
+// shortens the reasons of a summary that is too long, and finally leaves out the external ids of steps; the flights of the steps have both.
 func (s *survey) body(state, mark string) (text []byte) {
 	for _, limit := range [...]struct{ why, externalID int }{{maxWhy, flight.MaxText}, {maxWhy / 10, flight.MaxText}, {maxWhy / 10, maxWhy}, {0, 0}} {
 		if text = s.summary(state, mark, limit.why, limit.externalID); len(text) <= flight.MaxReceiptBody {
@@ -381,7 +381,7 @@ func (s *survey) summary(state, mark string, maxWhy, maxExternalID int) []byte {
 		if len(step.Why) > maxWhy {
 			step.Why = strings.ToValidUTF8(step.Why[:maxWhy], "")
 		}
-		if len(step.ExternalID) > maxExternalID { // a part of an id is no id
+		if len(step.ExternalID) > maxExternalID { // an id is left out instead of cut
 			step.ExternalID = ""
 		}
 		sum.Steps[s.d.Steps[i].Name] = step

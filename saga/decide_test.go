@@ -207,7 +207,7 @@ func TestDecide_EndIsAlwaysJSON(t *testing.T) {
 	require.Empty(t, sum.Steps["s1"].ExternalID)
 }
 
-// A saga that is cancelled and over by one decision has its cause in the receipt.
+// A saga that one decision cancels and ends has the cause in its receipt.
 func TestDecide_EndWithTheMark(t *testing.T) {
 	d := &Definition{Saga: "s", Version: 1, Steps: []Step{{Name: "a", NoUndo: true}}}
 	n := Decide(d, viewOf(d, flight.PhaseForward, flights{0: refused("sold out")}, nil))

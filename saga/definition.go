@@ -248,7 +248,7 @@ func (d *Definition) PolicyOf(step int, undo bool) flight.Policy {
 	return policy
 }
 
-// CheckRetention returns an error if a saga with this retention, and its steps, would be forgotten while a step or an undo may still be retried.
+// CheckRetention returns an error if the retention is shorter than the time in which a step or an undo may still be retried.
 func (d *Definition) CheckRetention(retention time.Duration) error {
 	for i := range d.Steps {
 		for _, undo := range [...]bool{false, d.Steps[i].Undo != nil} {

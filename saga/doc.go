@@ -6,7 +6,7 @@
 //	definition.go  a definition: its types, its document, its keys and policies
 //	yaml.go        a definition as people write it
 //	lint.go        what is wrong with a definition
-//	unknown.go     fields that no definition has, and the names that are meant
+//	unknown.go     unknown fields, and the names that are probably meant
 //	input.go       inputs of steps and conditions: references into the saga's input and earlier receipts
 //	decide.go      the next commands of a driver
 //

@@ -68,7 +68,7 @@ func Resolve(d *Definition, v *View, step int, undo bool) ([]byte, error) {
 	if len(text) > MaxResolvedInput {
 		return nil, fmt.Errorf("the input of step %s has %d bytes; at most %d are allowed", s.Name, len(text), MaxResolvedInput)
 	}
-	if _, err := flight.CanonicalJSON(text); err != nil { // a receipt is any JSON; an input is JSON that every client reads the same way
+	if _, err := flight.CanonicalJSON(text); err != nil { // unlike a receipt, an input must be JSON that every client reads the same way
 		return nil, fmt.Errorf("the input of step %s is not one that every client reads the same way: %w; refer to the fields that it needs, or let the step report the value as a string", s.Name, err)
 	}
 	return text, nil

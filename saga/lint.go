@@ -58,7 +58,7 @@ func Lint(d *Definition) []Finding {
 	return l.findings
 }
 
-// Warnings returns what is allowed in a definition without findings, and is often a mistake.
+// Warnings returns the likely mistakes of a definition that Lint accepts.
 func Warnings(d *Definition) (all []Finding) {
 	for i := range d.Steps {
 		s := &d.Steps[i]
@@ -163,7 +163,7 @@ func (l *linter) needs(i int) {
 		j := l.d.Index(name)
 		switch {
 		case j < 0:
-			l.add(i, at, l.suggest(name), "there is no step %q", name)
+			l.add(i, at, l.suggestStep(name), "there is no step %q", name)
 		case slices.Index(s.Needs, name) != n:
 			l.add(i, at, "", "step %s is named twice", name)
 		case j == i:
@@ -174,14 +174,13 @@ func (l *linter) needs(i int) {
 	}
 }
 
-// suggest returns a hint with the step whose name is meant.
-func (l *linter) suggest(name string) string {
-	for _, s := range l.d.Steps {
-		if strings.EqualFold(s.Name, name) || strings.HasPrefix(s.Name, name) || strings.HasPrefix(name, s.Name) && s.Name != "" {
-			return "do you mean " + s.Name + "?"
-		}
+// suggestStep returns a hint with the step that is probably meant, or "".
+func (l *linter) suggestStep(name string) string {
+	var names []string
+	for i := range l.d.Steps {
+		names = append(names, l.d.Steps[i].Name)
 	}
-	return ""
+	return suggest(name, names)
 }
 
 // role checks what the place of a step before, at or behind the pivot demands, and what a gate cannot have.
@@ -286,7 +285,7 @@ func (l *linter) known(i int, at, name string, visible set) bool {
 	j := l.d.Index(name)
 	switch {
 	case j < 0:
-		l.add(i, at, l.suggest(name), "there is no step %q", name)
+		l.add(i, at, l.suggestStep(name), "there is no step %q", name)
 	case !visible.has(j) && j == i:
 		l.add(i, at, "", "the step has not ended yet when this is read")
 	case !visible.has(j):
@@ -391,7 +390,7 @@ func (l *linter) duration(i int, at string, d Duration) {
 	switch {
 	case d < 0:
 		l.add(i, at, "", "%v is negative", d)
-	case time.Duration(d) > wire.MaxDuration: // a client rejects a job with a longer one
+	case time.Duration(d) > wire.MaxDuration: // the clients reject a job with a longer duration
 		l.add(i, at, "", "%v is too long; at most %v are allowed", d, Duration(wire.MaxDuration))
 	case d > 0 && d < Duration(time.Millisecond):
 		l.add(i, at, "", "%v is less than a millisecond", d)

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -11,16 +12,16 @@ import (
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
-// UnknownFields is the error of ParseYAML for a definition with fields that no definition has.
+// UnknownFields is the error that ParseYAML returns for a definition with unknown fields.
 type UnknownFields struct {
-	Found []Finding // all of them, in the order of their places in the document
+	Found []Finding // every unknown field, in the order of the document
 	first *wire.Invalid
 }
 
 func (e *UnknownFields) Error() string { return e.first.Error() }
 func (e *UnknownFields) Unwrap() error { return e.first }
 
-// unknownFields returns the fields of a definition in JSON that a Definition does not have, each with the name that is probably meant.
+// unknownFields returns the fields of a JSON document that a Definition does not have. Their hints name the fields that are probably meant.
 func unknownFields(data []byte) (found []Finding) {
 	if document, err := decode(data); err == nil {
 		addUnknown(&found, document, reflect.TypeFor[Definition](), "")
@@ -53,24 +54,21 @@ func addUnknown(found *[]Finding, value any, t reflect.Type, at string) {
 				addUnknown(found, value[name], inner, pointer)
 				continue
 			}
-			hint := "remove the field or fix its spelling"
-			if meant := nearest(name, slices.Sorted(maps.Keys(known))); meant != "" {
-				hint = "do you mean " + meant + "?"
-			}
-			*found = append(*found, Finding{Pointer: pointer, Detail: fmt.Sprintf("%s %q", strictjson.UnknownField, name), Hint: hint})
+			*found = append(*found, Finding{Pointer: pointer, Detail: fmt.Sprintf("%s %q", strictjson.UnknownField, name),
+				Hint: cmp.Or(suggest(name, slices.Sorted(maps.Keys(known))), "remove the field or fix its spelling")})
 		}
 	}
 }
 
-// nearest returns the word that differs least from a name, or "" if none is similar.
-func nearest(name string, words []string) (meant string) {
-	least := 1 + len(name)/3
+// suggest returns a hint with the word that differs least from a name, or "" if no word is similar.
+func suggest(name string, words []string) (hint string) {
+	least := min(1+len(name)/3, len(name)-1) // not every letter differs
 	for _, word := range words {
-		if n := distance(strings.ToLower(name), word); n <= least && (meant == "" || n < least) {
-			meant, least = word, n
+		if n := distance(strings.ToLower(name), strings.ToLower(word)); n <= least && (hint == "" || n < least) {
+			hint, least = "do you mean "+word+"?", n
 		}
 	}
-	return meant
+	return hint
 }
 
 // distance returns the number of letters to insert, remove or replace between two words.

@@ -31,7 +31,8 @@ func (p Places) Of(pointer string) Place {
 }
 
 // ParseYAML reads a definition as people write it: as Parse, and the steps may be a mapping by name. Errors have the line and the
-// column; those about a value are a *wire.Invalid. *UnknownFields has all fields that are unknown, and comes with the places.
+// column; an error about a value is a *wire.Invalid. With *UnknownFields, which has every unknown field, ParseYAML also returns
+// the places.
 func ParseYAML(data []byte) (*Definition, Places, error) {
 	bodies, err := yamlfile.Parse(data)
 	if err != nil {
@@ -75,17 +76,18 @@ func badYAML(n ast.Node, pointer, detail string) error {
 type converter struct {
 	out    bytes.Buffer
 	places Places
-	isText func(pointer string) bool // reports a value that is a text, however it looks; may be nil
+	isText func(pointer string) bool // reports whether the value at a pointer is a text even if it looks like a number or a bool; may be nil
 }
 
-// YAMLDocument is a document of a file of YAML, as JSON.
+// YAMLDocument is one document of a YAML file, converted to JSON.
 type YAMLDocument struct {
 	JSON   []byte
 	Places Places
 }
 
-// YAMLDocuments converts the documents of a file that have content. A scalar for which isText returns true becomes the text that the
-// file has. Any other number must be one of JSON: 0100 is 64 for some readers of YAML and 100 for others.
+// YAMLDocuments converts the documents of a YAML file that have content. A scalar for which isText returns true becomes a JSON
+// string with the text of the file. Every other number must also be a JSON number: some YAML readers take 0100 for 64, and others
+// for 100.
 func YAMLDocuments(data []byte, isText func(pointer string) bool) (all []YAMLDocument, err error) {
 	bodies, err := yamlfile.Parse(data)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package yamlfile parses files of YAML.
+// Package yamlfile parses YAML files.
 package yamlfile
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Parse returns the bodies of the documents that have content. The parser of the library ignores the rest of a file behind an empty
-// document, so Parse removes the marks of empty documents first.
+// Parse returns the bodies of the documents that have content. The library's parser ignores everything behind an empty document, so
+// Parse first removes the separators of empty documents.
 func Parse(data []byte) (bodies []ast.Node, err error) {
 	var tokens token.Tokens
 	for _, t := range lexer.Tokenize(string(data)) {

@@ -141,7 +141,7 @@ func (d *Driver) due() (ids []flight.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cfg.Ledger.Header().Reconciling {
-		return nil // the ledger opens none; Run looks again
+		return nil // the ledger opens no saga before the restore is finished; Run calls due again
 	}
 	now := time.Now()
 	for id := range d.cfg.Jobs.DueSagas() {

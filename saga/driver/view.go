@@ -44,7 +44,7 @@ func (d *Driver) flights(def *saga.Definition, f *flight.Flight) (*saga.View, er
 			return nil, err
 		}
 		undoing := f.Phase == flight.PhaseUndoing && v.Steps[i] != nil
-		if def.Steps[i].Undo == nil || !undoing && d.cfg.Ledger.Header().RestoredFrom == 0 { // an undo may have run in the ledger that a restore has lost
+		if def.Steps[i].Undo == nil || !undoing && d.cfg.Ledger.Header().RestoredFrom == 0 { // an undo may have run after the backup that was restored
 			continue
 		}
 		if v.Undos[i], err = d.cfg.Ledger.Flight(keyOf(def, f, i, true).FlightID()); err != nil {
