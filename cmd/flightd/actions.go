@@ -316,17 +316,14 @@ func newActionsListCommand(a *cli.App) *cobra.Command {
 			rows, ids := [][]string{}, []string{}
 			for i := range all {
 				act := &all[i]
-				lane, attempts, approval := "", "", ""
-				if act.Approval != nil {
-					approval = "expires " + cmp.Or(wire.SpanText(act.Approval.ExpiresMS), "never")
-				}
+				lane, attempts := "", ""
 				if act.Lane != nil {
 					lane = fmt.Sprintf("%s, %d at once", act.Lane.By, max(1, act.Lane.Limit))
 				}
 				if act.Retry != nil {
 					attempts = fmt.Sprint(act.Retry.Attempts)
 				}
-				rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), approval, attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
+				rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), act.Approval.Text(), attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
 				ids = append(ids, act.Name)
 			}
 			return a.PrintList([]string{"ACTION", "RECOVERY", "WINDOW", "APPROVAL", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"}, rows, ids, map[string]any{"actions": all})

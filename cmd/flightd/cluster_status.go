@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/clock"
 )
 
 func newClusterStatusCommand(a *cli.App) *cobra.Command {
@@ -38,30 +39,28 @@ The exit code is 0 if the cluster is whole: a node leads, and every node answers
 	return c
 }
 
-// maxBehind is how many entries a node of a whole cluster may lack, as in the alert FlightdNodeLags.
+// maxBehind is the number of entries that a node may lack in a whole cluster, as in the alert FlightdNodeLags.
 const maxBehind = 1000
 
-// clusterStatus prints the nodes when the cluster is whole or the wait is over. The error names what is wrong then.
+// clusterStatus prints the nodes as soon as the cluster is whole, or when the wait ends. Its error then names the nodes that are not whole.
 func clusterStatus(ctx context.Context, a *cli.App, c *client.Client, wait time.Duration) error {
-	deadline, applied := time.Now().Add(wait), uint64(1) // applied is what each node must have
+	deadline, applied := time.Now().Add(wait), uint64(1) // applied is the index that each node must reach
 	for first := true; ; first = false {
 		state, err := c.Cluster(ctx)
 		var broken []string
 		if err == nil {
-			for _, n := range state.Nodes {
-				if first && wait > 0 {
+			if first && wait > 0 {
+				for _, n := range state.Nodes {
 					applied = max(applied, n.Applied+n.Behind)
 				}
 			}
 			broken = markProblems(state, applied)
 		}
 		if time.Until(deadline) > 0 && (err != nil || broken != nil) {
-			select {
-			case <-ctx.Done():
+			if !clock.Sleep(ctx, 200*time.Millisecond) {
 				return ctx.Err()
-			case <-time.After(200 * time.Millisecond):
-				continue
 			}
+			continue
 		}
 		if err != nil {
 			return err
@@ -83,7 +82,7 @@ func clusterStatus(ctx context.Context, a *cli.App, c *client.Client, wait time.
 	}
 }
 
-// markProblems gives each node that is not whole a problem, and returns all of them.
+// markProblems sets the problem of each node that is not whole, and returns all problems of the cluster.
 func markProblems(state *client.Cluster, applied uint64) (broken []string) {
 	if state.Leader == "" {
 		broken = append(broken, "no node leads")

@@ -27,14 +27,14 @@ func completeAll(a *cli.App, cmd *cobra.Command) {
 		switch name := strings.TrimPrefix(cmd.CommandPath(), "flightd "); {
 		case name == "work" || name == "submit":
 			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				if at := cmd.ArgsLenAtDash(); at >= 0 && at < len(args) { // the command that a worker runs; cobra adds a -- at the end
+				if at := cmd.ArgsLenAtDash(); at >= 0 && at < len(args) { // the words belong to the command of the worker; cobra appends a -- to args
 					return nil, cobra.ShellCompDirectiveDefault
 				}
 				if len(args) > 0 && name == "submit" {
 					return nil, cobra.ShellCompDirectiveNoFileComp
 				}
 				words, directive := completeFrom(a, cmd, typed, actionNames)
-				if len(args) > 0 { // perhaps behind the --, where cobra does not see it: files are offered if no action begins so
+				if len(args) > 0 { // cobra hides a -- before the word, which may be a file of the worker's command
 					directive = cobra.ShellCompDirectiveDefault
 				}
 				return words, directive
@@ -46,16 +46,13 @@ func completeAll(a *cli.App, cmd *cobra.Command) {
 				}
 				return completeFrom(a, cmd, typed, func(ctx context.Context, c *client.Client) []string { return sagaKeys(ctx, a, c) })
 			}
-		}
-		if cmd.ValidArgsFunction != nil {
-			// completed above
-		} else if takesKey(cmd) {
+		case takesKey(cmd):
 			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 				return completeKey(a, cmd, args, typed)
 			}
-		} else if strings.HasSuffix(cmd.Use, " FILE") || strings.Contains(cmd.Use, " DIRECTORY") {
+		case strings.HasSuffix(cmd.Use, " FILE"), strings.Contains(cmd.Use, " DIRECTORY"):
 			cmd.ValidArgsFunction = completeFile
-		} else if !strings.Contains(cmd.Use, "--") {
+		case !strings.Contains(cmd.Use, "--"):
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
 		}
 	}

@@ -153,13 +153,9 @@ func (p *ActionPolicy) fields() []PolicyDifference {
 	if p.Lookup {
 		lookup = "true"
 	}
-	approval := ""
-	if p.Approval != nil {
-		approval = "expires " + cmp.Or(SpanText(p.Approval.ExpiresMS), "never")
-	}
 	return []PolicyDifference{
 		{Field: "recovery", Own: p.Recovery, Refuses: true},
-		{Field: "approval", Own: approval, Refuses: true},
+		{Field: "approval", Own: p.Approval.Text(), Refuses: true},
 		{Field: "provider_window", Own: SpanText(p.ProviderWindowMS), Refuses: true},
 		{Field: "settle_delay", Own: SpanText(p.SettleMS), Refuses: true},
 		{Field: "verify_attempts", Own: count(p.VerifyAttempts), Refuses: true},

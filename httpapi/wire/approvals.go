@@ -1,12 +1,22 @@
 package wire
 
 import (
+	"cmp"
+
 	"github.com/flightd/flightd/flight"
 )
 
 // Approval is the part of a policy that demands a person's approval before the first attempt.
 type Approval struct {
 	ExpiresMS int64 `json:"expires_ms,omitzero" limit:"ms"` // from the submission to the rejection, if nobody decides; 0: never
+}
+
+// Text describes the approval in a table; it is empty for nil, no approval.
+func (a *Approval) Text() string {
+	if a == nil {
+		return ""
+	}
+	return "expires " + cmp.Or(SpanText(a.ExpiresMS), "never")
 }
 
 // ApprovalRequest is what a person decides about, beside the input.
