@@ -123,7 +123,7 @@ func (ar *actionRoutes) putAction(w http.ResponseWriter, r *http.Request) error 
 	out := wire.ActionAnswer{Status: wire.ActionCreated}
 	if old != nil {
 		switch stored, err := ar.policyOf(id.Namespace, id.Name); {
-		case err != nil: // a later version has stored something that gets lost
+		case err != nil: // a later version of flightd has stored a field that this version would drop
 			out.Differences = []wire.PolicyDifference{{Field: "document", Document: err.Error()}}
 		case stored != nil:
 			out.Differences = req.Differences(stored, false)

@@ -26,8 +26,8 @@ func (u *unread) Write(p []byte) (int, error) {
 	return u.ResponseRecorder.Write(p)
 }
 
-// Large answers that their callers do not read take a quarter of the memory for answers: further ones of the namespace are rejected,
-// small ones and those of another namespace are not.
+// Large answers that their callers do not read use a quarter of the memory for answers. Further large answers of the namespace are
+// rejected; small answers and those of another namespace are not.
 func TestAnswers_NotRead(t *testing.T) {
 	cfg := httpapitest.New(t).Config()
 	cfg.SetBodyMemory(8*len(docs.OpenAPI) + 1)

@@ -71,7 +71,7 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 		until("its first attempt is due at %s", f.NotBefore)
 	}
 	switch {
-	case !job, f.Policy.Approval && f.Key.IsStep(): // the approval is the whole step
+	case !job, f.Policy.Approval && f.Key.IsStep(): // no worker performs an approval step
 	case fw.queues.Workers(f.Key.Namespace(), action) == 0:
 		add(wire.BlockedByNoWorkers, "no worker has asked for jobs of the action %s within a minute", action)
 	case f.Verifying() && !fw.queues.LooksUp(f.Key.Namespace(), action):
@@ -80,11 +80,11 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 	return blocks
 }
 
-// minGivenBack is the number of attempts in a row that workers give back until a flight shows it.
+// minGivenBack is the number of consecutive attempts that workers must give back before a flight shows it.
 const minGivenBack = 10
 
-// givenBack returns the newest attempt of a job that worker after worker takes and gives back unread, or nil for any other flight. The retry policy
-// counts no such attempt.
+// givenBack returns the newest ended attempt of a job if its last minGivenBack attempts were given back by their workers, and nil
+// otherwise. The retry policy does not count these attempts.
 func givenBack(f *flight.Flight) *flight.Attempt {
 	ended := f.Attempts
 	if f.OpenAttempt() != nil {

@@ -76,7 +76,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	return body, bodyProblem(r, limit, err)
 }
 
-// bodyProblem returns the problem of a body that was read with the error err, or nil if all of it has arrived.
+// bodyProblem returns the problem for the error of reading a body, or nil if the whole body has arrived.
 func bodyProblem(r *http.Request, limit int64, err error) *wire.Invalid {
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
@@ -95,7 +95,7 @@ func bodyProblem(r *http.Request, limit int64, err error) *wire.Invalid {
 	return nil
 }
 
-// hashBody reads a body of any type and keeps only the beginning that the ledger stores, which needs no counted memory.
+// hashBody reads a body of any type. It keeps only the beginning that the ledger stores, so its memory is not counted.
 func hashBody(w http.ResponseWriter, r *http.Request, limit int64) (b wire.Body, bad *wire.Invalid) {
 	if r.ContentLength > limit {
 		return b, tooLarge(limit)
@@ -122,7 +122,8 @@ func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 	return io.ReadAll(pace(w, r, limit, true))
 }
 
-// pace returns the body of a request with a deadline that moves as the body arrives; with count its memory counts.
+// pace returns a reader of the request's body with a deadline that moves as the body arrives. With count, the memory of the body is
+// counted.
 func pace(w http.ResponseWriter, r *http.Request, limit int64, count bool) io.Reader {
 	paced := &pacedBody{ReadCloser: r.Body, request: r, writer: w, start: time.Now()}
 	if answer, ok := w.(*answerWriter); ok {

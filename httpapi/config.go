@@ -59,7 +59,7 @@ type Callers struct {
 	// Traces says that attempts store the sampled trace in the traceparent of their request: the node exports their spans.
 	Traces bool
 
-	bodyMemory int // bytes of bodies, and of answers; 0: bodyMemorySize. For tests.
+	bodyMemory int // bytes for bodies, and as many for answers; 0 means bodyMemorySize. Set only by tests.
 }
 
 // Cluster is what the node knows of the other nodes, and of its own place among them.

@@ -36,8 +36,8 @@ func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request, l
 	return ds.receiveBody(w, r, limit)
 }
 
-// changeDocument proposes a change. It returns the error to answer with if the ledger does not accept it, or if the request is older than
-// another change.
+// changeDocument proposes a change. It returns the error to answer with if the ledger rejects the change, or if the document was changed
+// after the request was made.
 func (ds *documentStore) changeDocument(r *http.Request, c *flight.PutDocument) error {
 	if doc := ds.documents.Document(c.ID); doc == nil || !bytes.Equal(doc.Body, c.Body) {
 		if bad := ds.checkNotOutdated(r, c.ID, doc); bad != nil {
@@ -62,9 +62,10 @@ func (ds *documentStore) changeDocument(r *http.Request, c *flight.PutDocument) 
 	return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 }
 
-// checkNotOutdated returns PreconditionFailed if a document, which is nil if there is none, was changed after the position of the ledger that
-// the request names in Flightd-Index. Without it, a copy of the request that the network delivers late would undo a newer change. A
-// request that names no position is not checked, and neither is a deletion that more lines of the audit log have followed than one read returns.
+// checkNotOutdated returns PreconditionFailed if the document was changed or deleted after the ledger position in the request's
+// Flightd-Index. doc is nil if the document does not exist. Without the check, a copy of the request that the network delivers late would
+// undo a newer change. A request without a position is not checked. A deletion is not found if more lines of the audit log follow it than
+// one read returns.
 func (ds *documentStore) checkNotOutdated(r *http.Request, id flight.DocumentID, doc *flight.Document) *wire.Invalid {
 	seen, err := wire.ParseIndex(r.Header.Get(wire.HeaderIndex))
 	if h := ds.ledger.Header(); err != nil || seen.Epoch != h.StoreEpoch {
@@ -95,8 +96,9 @@ func (ds *documentStore) countDocuments(namespace string) (all, sagas int) {
 	return all, sagas
 }
 
-// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
-// meanwhile, deleteDocument deletes the changed one, unless the request names a position in Flightd-Index. It returns errInUse if a saga that is not over uses the document.
+// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document meanwhile,
+// deleteDocument deletes the changed document, unless the request has a position in Flightd-Index. It returns errInUse if a saga that is
+// not over uses the document.
 func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
 	req, bad := receive(ds.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
 	var d operatorRequest

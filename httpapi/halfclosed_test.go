@@ -16,8 +16,8 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// net/http ends the context of a request as soon as the caller has closed its half of the connection, although it reads the answer. No request
-// that has arrived fails for it, and none leaves a proposal of unknown result.
+// net/http ends the context of a request as soon as the caller has closed its half of the connection, although it reads the answer. A
+// request that has arrived does not fail for that reason, and leaves no proposal without a known result.
 func TestHalfClosedConnections(t *testing.T) {
 	fake := httpapitest.New(t)
 	server := httpapi.New(fake.Config())

@@ -121,7 +121,7 @@ func lineError(number int, bad *wire.Invalid) *wire.Invalid {
 func (dr *decisionRoutes) simulateImports(r *http.Request, commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
 	simulated := make(map[flight.ID]*flight.Flight, len(commands))
 	replies = make([]flight.Reply, len(commands))
-	header := dr.ledger.Header() // while it is reconciling, other imports are accepted
+	header := dr.ledger.Header() // a reconciling ledger accepts more imports
 	header.Now = flight.Time(time.Now().UnixMilli())
 	for i, c := range commands {
 		id := c.Key.FlightID()

@@ -85,7 +85,7 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, r, status, &out)
 }
 
-// submitRequest parses a body, or a line. Its error names the key. added counts the keys without a flight that are proposed together.
+// submitRequest parses a body or a line. Its error has the key. added counts the new keys that are proposed together.
 func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte, added *int64) (req remote.SubmitRequest, err error) {
 	parsed, bad := wire.DecodeSubmit(body)
 	if bad != nil {

@@ -20,8 +20,8 @@ import (
 //     text/plain and bodies without a type to other origins without a CORS preflight. JSON and YAML need a preflight,
 //     which this server rejects.
 //
-// The content type is checked last, so a request that browsers mark as foreign is always a 403. A callback is served as its page promises,
-// from every host and of every type: it comes through a tunnel, and its URL is a secret that no web page has.
+// The content type is checked last, so a request that browsers mark as foreign is always a 403. A callback is served for every host and
+// content type, because it comes through a tunnel, and its URL is a secret that no web page has.
 func LoopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bad := checkSameOrigin(r); bad != nil {

@@ -9,36 +9,36 @@ import (
 	"time"
 )
 
-// A node holds at most maxBodyMemory bytes of request bodies, and one further body, and as many bytes of answers. The first
-// bodyPace bytes of each do not count.
+// maxBodyMemory is the maximum number of bytes of request bodies that a node holds, besides one further body, and also the
+// maximum for answers. The first bodyPace bytes of each body and answer do not count.
 const maxBodyMemory = 128 << 20
 
-// bodyMemorySize is maxBodyMemory, or less in a process with little memory.
+// bodyMemorySize returns maxBodyMemory, or less in a process with little memory.
 func bodyMemorySize() int { return int(min(maxBodyMemory, debug.SetMemoryLimit(-1)/7)) }
 
 // answerMemory counts the memory of answers whose callers have not read them yet. It is safe for concurrent use.
 //
-// A namespace may use a quarter of it. Beyond that its callers get rate_limited, and callers of other namespaces are not affected.
-// An answer that is larger than the quarter is written if it is the only one of its namespace.
+// A namespace may use a quarter of it; callers beyond the quarter get rate_limited, and callers of other namespaces are not
+// affected. An answer larger than the quarter is still written if it is the only one of its namespace.
 type answerMemory struct {
-	tokens bool // callers have tokens: those without one share one part, whatever namespace they name
+	tokens bool // callers have tokens; callers without a token share one part
 
 	mu   sync.Mutex // guards the fields below
 	size int
 	used int
-	of   map[string]int // by namespace
+	of   map[string]int // bytes in use by namespace
 }
 
-// namespace returns the namespace whose part the answer to a request uses.
+// namespace returns the namespace that the answer to a request is counted for.
 func (m *answerMemory) namespace(r *http.Request) string {
 	if m.tokens && callerOf(r) == nil {
 		return ""
 	}
-	ns, _ := namespace(r) // an answer without a valid namespace uses the part of the empty one
+	ns, _ := namespace(r) // an answer without a valid namespace is counted for the empty namespace
 	return ns
 }
 
-// take adds n bytes, and reports whether there was memory for them. release must follow then.
+// take adds n bytes and reports whether there was memory for them. If so, the caller must release them.
 func (m *answerMemory) take(namespace string, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,13 +64,13 @@ var errBodyMemory = errors.New("this node has no memory for the body: too many l
 
 // bodyMemory counts the memory of request bodies. One value in a channel is bodyPace bytes in use.
 //
-// New work may use half of it, callbacks an eighth, and neither waits. Reports may use all of it and wait for each other. If all of
-// them waited, none could end, so one of them at a time arrives without a limit.
+// New work may use half of it and callbacks an eighth, and neither waits. Reports may use all of it and wait for each other. If all
+// of them waited, no report could end, so one report at a time is read without a limit.
 type bodyMemory struct {
 	all       chan struct{}
 	newWork   chan struct{} // the part of all that opens and imports use
-	callbacks chan struct{} // the part of all that callbacks use: their bearers have no token that could be revoked
-	last      chan struct{} // has a value while one report needs no more memory from all
+	callbacks chan struct{} // the part of all that callbacks use; it is small because no operator can revoke their senders
+	last      chan struct{} // holds a value while one report is read without a limit
 }
 
 func newBodyMemory(size int) *bodyMemory {
@@ -81,12 +81,12 @@ func newBodyMemory(size int) *bodyMemory {
 // bodyShare is the memory that one request uses.
 type bodyShare struct {
 	memory      *bodyMemory
-	part        chan struct{} // the part of memory that the request uses; nil for a report
-	all, inPart int           // bodyPace bytes each
+	part        chan struct{} // newWork or callbacks of memory; nil for a report
+	all, inPart int           // in units of bodyPace bytes
 	last        bool
 }
 
-// takeFromPart adds bodyPace bytes for new work or a callback. It returns errBodyMemory if the part, or everything, is in use.
+// takeFromPart adds bodyPace bytes for new work or a callback. It returns errBodyMemory if the whole part, or all memory, is in use.
 func (s *bodyShare) takeFromPart() error {
 	select {
 	case s.part <- struct{}{}:

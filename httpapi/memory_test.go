@@ -138,7 +138,7 @@ func TestBody_CallbacksTakeAnEighth(t *testing.T) {
 	})
 }
 
-// A long body is not read for a flight that is not stored any more.
+// The long body of a callback is not read if its flight is no longer stored.
 func TestBody_CallbackOfATombstone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryTest(t, 16)

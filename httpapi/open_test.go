@@ -213,7 +213,7 @@ func TestIdempotencyKeyOfAnOpen(t *testing.T) {
 	}
 }
 
-// No caller takes the key of a job that only flightd makes, before it is made.
+// A caller cannot open or submit the key of a job that only flightd creates.
 func TestOpen_LateUndosAreReserved(t *testing.T) {
 	d := newTestServer(t)
 	const taken = `"action":"room.cancel","id":"undo-late:room:stay:s-1"`

@@ -11,8 +11,8 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// The network delivers a copy of a request again after a newer change of the same document. The copy changes nothing, whatever the kind of the
-// document and also if there is none any more. A repeat of the newest change is answered, and so is a request without a position.
+// The network delivers a copy of a request again after a newer change of the same document. The copy changes nothing, for every kind of
+// document, and also after the document was deleted. A repeat of the newest change and a request without a position are answered.
 func TestDocuments_OldCopies(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{} })
 	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.MaxLevel})

@@ -102,8 +102,8 @@ type Operator interface {
 	ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error)
 }
 
-// proposer is an Operator that ends no proposal with its request. net/http ends a request also when the caller has closed its half of the
-// connection and reads the answer, and then nobody would know whether the proposal was committed.
+// proposer is an Operator that completes a proposal even if its request ends. net/http also ends a request when the caller has closed its
+// half of the connection and still reads the answer; the answer would then have to leave open whether the proposal was committed.
 type proposer struct{ Operator }
 
 func (p proposer) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {

@@ -172,7 +172,7 @@ func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, pauses boo
 	return documentChanged()
 }
 
-// checkPauseNotOutdated is checkNotOutdated for a change that would change something: a repeat is answered like the first one.
+// checkPauseNotOutdated is checkNotOutdated for pauses. It accepts a request that changes nothing, so that a repeat gets the first answer.
 func (qr *queueRoutes) checkPauseNotOutdated(r *http.Request, id flight.DocumentID, now *flight.Document, d *operatorRequest, pauses bool) *wire.Invalid {
 	if now == nil && !pauses || now != nil && pauses && now.Changed.Actor == d.actor && now.Changed.Reason == d.reason {
 		return nil

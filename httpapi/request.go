@@ -46,7 +46,7 @@ func singleHeader(r *http.Request, name string) (string, *wire.Invalid) {
 	return "", wire.BadHeader(name, "duplicate header")
 }
 
-// hasOtherCharset reports whether a content type names another charset than UTF-8, as which every body is read.
+// hasOtherCharset reports whether a content type has a charset other than UTF-8. Every body is read as UTF-8.
 func hasOtherCharset(contentType string) bool {
 	_, parameters, err := mime.ParseMediaType(contentType)
 	return err == nil && !slices.Contains([]string{"", "utf-8", "utf8", "us-ascii"}, strings.ToLower(parameters["charset"]))

@@ -87,12 +87,12 @@ func (rr *restoreRoutes) restoreOf() wire.Restore {
 	return out
 }
 
-// ledgerEnd is the position after the flights of the ledger, in front of all other keys that callers have asked for. A position among the flights
-// has no slash, which every full key has.
+// ledgerEnd is the position after the flights of the ledger and before the other keys that callers have asked for. Positions among the
+// flights have no slash; every full key has one.
 const ledgerEnd = "/"
 
-// restoreAsked serves GET /v1/restore/asked: the flights of the ledger that may run when the restore is finished, and behind them the keys that
-// callers have asked for and the ledger does not know.
+// restoreAsked serves GET /v1/restore/asked: the flights of the ledger that may run when the restore is finished, and then the requested
+// keys that are not in the ledger.
 func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) error {
 	after, limit, bad := parseAskedQuery(r)
 	if denied := rr.mayRestore(r); denied != nil {
@@ -115,7 +115,7 @@ func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) er
 	return writeJSON(w, r, http.StatusOK, &out)
 }
 
-// askedKeys adds the keys after a key that callers have asked for and the ledger does not know.
+// askedKeys adds the requested keys behind the key after that are not in the ledger.
 func (rr *restoreRoutes) askedKeys(r *http.Request, out *wire.AskedPage, after string, limit int) error {
 	keys, _ := rr.restores.Asked(after, limit)
 	if len(keys) == limit {
@@ -137,8 +137,8 @@ func (rr *restoreRoutes) askedKeys(r *http.Request, out *wire.AskedPage, after s
 	return nil
 }
 
-// knownKeys adds the flights of the ledger after a position that have neither a receipt nor a doubt, and the steps of the sagas that are not over. A
-// saga that begins on the page is complete on it.
+// knownKeys adds the flights behind the position after that have neither a receipt nor a doubt, and the steps of unfinished sagas. All
+// steps of a saga are on one page.
 func (rr *restoreRoutes) knownKeys(out *wire.AskedPage, after string, limit int) error {
 	q := flight.Query{Limit: limit, States: []flight.State{flight.StateReady, flight.StateScheduled, flight.StateRunning, flight.StateWaiting, flight.StateAwaitingApproval}}
 	if after != "" {
@@ -173,7 +173,7 @@ func (rr *restoreRoutes) knownKeys(out *wire.AskedPage, after string, limit int)
 	return nil
 }
 
-// addSteps adds the steps of a saga that may run, or may have run since the backup, and the undos of one that was cancelled.
+// addSteps adds the steps of a saga that may run or may have run since the backup, and the undos if the saga was cancelled.
 func (rr *restoreRoutes) addSteps(out *wire.AskedPage, f *flight.Flight) error {
 	if rr.sagas == nil {
 		return nil

@@ -160,8 +160,8 @@ func (sr *sagaRoutes) find(r *http.Request) (*flight.Flight, error) {
 	return f, nil
 }
 
-// mayBeSaga reports whether a flight is a saga, or the imported receipt of a flight that may have been one: flightd namespace copy copies the receipts
-// of sagas, which must not run again.
+// mayBeSaga reports whether a flight is or was a saga. An imported receipt may be one of a saga, because flightd namespace copy also copies
+// sagas that have ended, and these must not run again.
 func mayBeSaga(f *flight.Flight) bool {
 	return f.Policy.Saga || f.Receipt != nil && f.Receipt.Source == flight.SourceImport
 }

@@ -34,7 +34,8 @@ func (sr *sagaRoutes) named(r *http.Request) (ns, id string, bad *wire.Invalid) 
 }
 
 // define serves PUT /v1/sagas/{name}/versions/{version}. A definition never changes: the same one again is accepted, another one is a
-// conflict. A token with the verb work alone creates none: each worker that serves a saga sends its definition at the start.
+// conflict. A token that has only the verb work may send a stored definition again, as each worker does at its start, but cannot
+// create one.
 func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
 	body, bad := sr.receiveBody(w, r, flight.MaxDocument)
 	if bad != nil {

@@ -139,7 +139,7 @@ const (
 	ResultFail        = "fail"    // of a person only
 )
 
-// UnknownActor is recorded for a decision of a person who gave no name.
+// UnknownActor is the recorded actor of a decision without a name.
 const UnknownActor = "unknown"
 
 // FindingWord returns the word of the API for a finding.

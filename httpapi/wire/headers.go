@@ -33,7 +33,7 @@ const (
 // Content types.
 const (
 	TypeJSON = "application/json"
-	// TypeIncomplete is the type of a receipt that does not hold the whole result of its caller, which JSON could not hold.
+	// TypeIncomplete is the content type of a receipt without the caller's whole result, because the result could not be encoded as JSON.
 	TypeIncomplete = "text/plain; charset=utf-8; flightd=incomplete"
 	TypeProblem    = "application/problem+json"
 	TypeEvents     = "text/event-stream"

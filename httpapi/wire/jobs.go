@@ -162,8 +162,8 @@ func (r *Retry) flight() (flight.RetryPolicy, *Invalid) {
 	return WithPauses(p), nil
 }
 
-// WithPauses returns a retry policy in which the pauses that are not declared have their defaults: without a pause, an outage of seconds would use
-// up all attempts.
+// WithPauses returns the retry policy with defaults for the pauses that it does not declare. Without a pause, an outage of seconds would
+// use up all attempts.
 func WithPauses(p flight.RetryPolicy) flight.RetryPolicy {
 	if p.MinBackoff == 0 {
 		p.MinBackoff = DefaultRetry.MinBackoff
@@ -177,7 +177,7 @@ func WithPauses(p flight.RetryPolicy) flight.RetryPolicy {
 	return p
 }
 
-// checkRetention rejects receipts that are forgotten while their flight may still be retried.
+// checkRetention rejects a retention that ends while the flight may still be retried.
 func checkRetention(p flight.Policy, within time.Duration) *Invalid {
 	if retention := cmp.Or(p.Retention, flight.DefaultRetention); retention < within {
 		return setHint(BadField("/retention", "%s is shorter than retry.within, %s: a duplicate would find no receipt while the flight may still be retried",

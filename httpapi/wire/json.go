@@ -13,8 +13,8 @@ import (
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
-// MaxLaneLimit is the greatest number of jobs of a lane that may run at once. A job with a small limit that enters such a lane, or
-// leaves it, holds or frees as many others.
+// MaxLaneLimit is the maximum lane_limit. It bounds the work of one command: a job with a small limit that enters or leaves a lane
+// holds or frees up to MaxLaneLimit other jobs.
 const MaxLaneLimit = 1000
 
 // limits are the greatest values that the tag `limit` of a field names: the length of a string in bytes, or a number,

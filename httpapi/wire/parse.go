@@ -21,11 +21,12 @@ const (
 	MaxLedgerTime = int64(1)<<53 - 1
 )
 
-// LateUndoPrefix begins the id of a job that undoes a late success of a saga's step. Only flightd makes such jobs.
+// LateUndoPrefix is the prefix of the ids of jobs that undo a late success of a saga's step. Only flightd creates such jobs.
 const LateUndoPrefix = "undo-late:"
 
-// Key joins the parts of a key that a caller names for new work. The code of the error is KeyRequired for a missing part and KeyInvalid
-// for an invalid one. A caller that could name the job of an undo first would stop the undo, and operators would read that it was done.
+// Key joins the parts of a caller's key for new work. The code of the error is KeyRequired for a missing part and KeyInvalid for an
+// invalid one. Key rejects LateUndoPrefix: a flight of a caller under the key of an undo would prevent the undo and look as if it was
+// done.
 func Key(namespace, action, id string) (flight.Key, *Invalid) {
 	if strings.HasPrefix(id, LateUndoPrefix) {
 		return flight.Key{}, &Invalid{Code: KeyInvalid, FieldError: FieldError{Pointer: "/id", Detail: "only flightd makes ids that begin with " + LateUndoPrefix}, Hint: "use another id"}
@@ -50,7 +51,7 @@ func joinKey(namespace, action, id string) (flight.Key, *Invalid) {
 	return k, nil
 }
 
-// KeyOrStep is Key for an attempt that was opened, also of a step of a saga, ID#STEP, or of a job that flightd made.
+// KeyOrStep joins the parts of the key of an open attempt. The id may be one of a saga's step, ID#STEP, or of a job that flightd created.
 func KeyOrStep(namespace, action, id string) (flight.Key, *Invalid) {
 	id, step, isStep := strings.Cut(id, "#")
 	k, bad := joinKey(namespace, action, id)
@@ -219,8 +220,8 @@ func (r *OpenRequest) submission() (flight.Submission, *Invalid) {
 	return s, nil
 }
 
-// fingerprint returns the fingerprint in the request, or else that of the input, which may be missing. The input is checked by RFC 7493 in
-// any case: a worker in another language reads it.
+// fingerprint returns the fingerprint of the request, or computes it from the input, which may be missing. In both cases the input must
+// follow RFC 7493, because workers in other languages read it.
 func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
 	if r.Fingerprint != "" && r.Input != nil {
 		if _, err := flight.CanonicalJSON(r.Input); err != nil {

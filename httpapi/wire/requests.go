@@ -61,7 +61,7 @@ type ReportRequest struct {
 	Key          string `json:"key,omitzero" limit:"word"` // the full key, as the answer to the open names it
 	Outcome      string `json:"outcome" limit:"word"`      // succeeded, refused, not_done or unknown
 	Error        string `json:"error,omitzero" limit:"text"`
-	RetryAfterMS int64  `json:"retry_after_ms,omitzero"` // with not_done: the provider asked for this pause; no report is rejected for it
+	RetryAfterMS int64  `json:"retry_after_ms,omitzero"` // with not_done: the pause that the provider asked for; no value is invalid
 	Body
 }
 
