@@ -29,8 +29,8 @@ func (re *requester) Actions(ctx context.Context) ([]Action, error) {
 	return list.Actions, nil
 }
 
-// Action returns the document of an action. The *Error has the code not_found if there is none. A document with a field that this version
-// of the client does not know is an error, because a caller that writes it back would remove the field.
+// Action returns the document of an action. If the action has no document, the *Error has the code not_found. A field that this version
+// of the client does not know is an error, because a caller that writes the document back would remove the field.
 func (re *requester) Action(ctx context.Context, name string) (*Action, error) {
 	answer, err := re.ask(ctx, request{method: http.MethodGet, path: actionPath(name), mustContain: `"version"`})
 	act, err := decode[Action](answer, err)

@@ -113,7 +113,7 @@ func TestWait_Unapproved(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A document with a field of a later version is no document without it: a caller that writes it back would remove the field.
+// A document with a field of a later version is an error: a caller that writes the document back would remove the field.
 func TestAction_UnknownField(t *testing.T) {
 	for body, bad := range map[string]string{
 		`{"name":"refund","recovery":"hold","version":"1","changed_at":"2026-01-01T00:00:00Z"}`:                              "",

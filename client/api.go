@@ -65,7 +65,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	return c.openWithin(ctx, key, r, time.Time{})
 }
 
-// openWithin is Open for a caller whose wait ends at until.
+// openWithin is Open with an end of the caller's wait; the zero time means no end.
 func (c *Client) openWithin(ctx context.Context, key flight.Key, r OpenRequest, until time.Time) (OpenAnswer, error) {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	if r.Nonce == "" {
@@ -262,11 +262,11 @@ func (re *requester) waitFlight(ctx context.Context, id flight.ID, seen string, 
 	return flightOf(id, resp, err)
 }
 
-// untilEndOfContext is a time for retries that only the end of a context bounds.
+// untilEndOfContext is a retry timeout that is longer than any context lasts.
 const untilEndOfContext = 100 * 365 * 24 * time.Hour
 
-// WaitResult is Wait for the whole result. A flight that awaits approval has not ended; if ctx ends then, the error wraps *Unapproved, too.
-// The wait lasts through an outage of the servers, until ctx ends.
+// WaitResult is Wait for the whole result. A flight that awaits approval has not ended; if ctx ends meanwhile, the error also wraps
+// *Unapproved. The wait outlasts outages of the servers until ctx ends.
 func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result, error) {
 	for seen, unapproved := "", false; ; {
 		f, err := c.waitFlight(ctx, key.FlightID(), seen, wire.MaxWaitMS*time.Millisecond/2, untilEndOfContext)
@@ -292,7 +292,8 @@ type Query struct {
 	Action    string   // name in the key
 	KeyPrefix string   // prefix of the full key
 	Contains  string   // part of the full key
-	// ExternalID is an external id of the receipt or of evidence. With it and Contains a page can be short, or empty, without being the last.
+	// ExternalID is an external id of the receipt or of evidence. With ExternalID or Contains, a page may be short or empty although more
+	// pages follow.
 	ExternalID string
 	Since      time.Duration // maximum age; 0 is all
 	Limit      int           // flights per page; 0 is the server's default

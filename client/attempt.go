@@ -303,7 +303,7 @@ func (o *opening) suspend(ctx context.Context, within time.Duration) (until time
 	return f.CallbackUntil.Time, nil
 }
 
-// bodyOf returns the body of a report, and logs what the receipt does not keep: other callers cannot get it.
+// bodyOf returns the body of a report. It logs if the receipt cannot hold the whole result, because other callers then do not get it.
 func (o *opening) bodyOf(a effect.Answer) wire.Body {
 	body := wire.BodyOf(flight.Sanitize(a.ExternalID), a.ContentType, a.Body)
 	log := func(what string) {

@@ -390,7 +390,7 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, flight.SourceLookup, g.flight(key).Receipt.Source)
 }
 
-// A look-up that fails until the wait is over is the reason of the error, and not a busy key.
+// If a look-up fails until the wait ends, the error has the reason of that failure instead of a busy key.
 func TestLookUpThatFails(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()

@@ -101,8 +101,8 @@ type madeValue[T any] struct {
 // AnswerOf returns the answer that Do stores for the value that its function returns.
 func AnswerOf(value any) effect.Answer { return answerOf(value) }
 
-// answerOf returns the answer to store for a value. A value that cannot be JSON, or whose methods panic, does not fail the
-// attempt: the effect has happened.
+// answerOf returns the answer to store for a value. If the value cannot be encoded as JSON, or its methods panic, the
+// attempt still succeeds, because the effect has happened.
 func answerOf(value any) (answer effect.Answer) {
 	id := externalIDOf(value)
 	defer func() {
@@ -117,7 +117,8 @@ func answerOf(value any) (answer effect.Answer) {
 	return answer
 }
 
-// externalIDOf returns the external id of a value, or "" if it has none, as a nil pointer often does.
+// externalIDOf returns the external id of a value. It returns "" if the value has no such method, or if the method panics, as it often does
+// on a nil pointer.
 func externalIDOf(value any) (id string) {
 	defer func() { _ = recover() }()
 	if known, ok := value.(ExternalIDer); ok {
@@ -130,10 +131,10 @@ func incompleteAnswer(id string, why error) effect.Answer {
 	return effect.Answer{ExternalID: id, ContentType: wire.TypeIncomplete, Body: []byte("the result cannot be written as JSON: " + why.Error())}
 }
 
-// inexact matches JSON that may have a number which a float64 changes.
+// inexact matches JSON that may contain a number that float64 cannot hold exactly.
 var inexact = regexp.MustCompile(`[0-9]{16}|[eE]\+?[0-9]{3}`)
 
-// valueOf decodes the result's body. If the body has long numbers, those in fields of type any are json.Number.
+// valueOf decodes the result's body. If the body has such numbers, the numbers in fields of type any are json.Number.
 func valueOf[T any](result effect.Result) (T, error) {
 	var value T
 	body := result.Answer.Body

@@ -51,7 +51,7 @@ type request struct {
 	timeout      time.Duration // of one try; 0 is 10 s
 	retryTimeout time.Duration // how long tries that fail are repeated; 0 is WithRetryTimeout
 	maxTries     int           // maximum number of tries; 0 is no bound besides the time
-	waitUntil    time.Time     // end of the caller's wait, which ends tries while every server refuses connections; zero: no such end
+	waitUntil    time.Time     // end of the caller's wait: no try follows it while every server refuses connections; zero means no end
 }
 
 // response is a complete answer.

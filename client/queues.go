@@ -26,8 +26,8 @@ func (re *requester) Queues(ctx context.Context, allNamespaces bool) ([]Queue, e
 }
 
 // PauseQueue pauses an action: after it returns, no job of the action is handed out until ResumeQueue. Jobs that workers have go on;
-// Queue.Running is their number. It may be repeated; the newest reason counts. If somebody has paused or resumed the action after the
-// newest answer that the client has, the error is *Error with the code precondition_failed; the same holds for ResumeQueue.
+// Queue.Running is their number. It may be repeated; the newest reason counts. If the action was paused or resumed after the newest
+// answer that the client has, PauseQueue and ResumeQueue return an *Error with the code precondition_failed.
 func (re *requester) PauseQueue(ctx context.Context, action, reason string) (*Queue, error) {
 	return re.changeQueue(ctx, action, "pause", reason)
 }

@@ -21,8 +21,8 @@ func (c *Client) Restore(ctx context.Context) (*Restore, error) {
 	return decode[Restore](c.ask(ctx, request{method: http.MethodGet, path: "/v1/restore", mustContain: `"reconciling"`}))
 }
 
-// Asked returns a page of the keys that may run when the restore is finished: flights of the ledger and steps of its sagas, then the other
-// keys that callers have asked for. after is the Next of the page before.
+// Asked returns a page of the keys that may run when the restore is finished: first the flights of the ledger and the steps of its sagas,
+// then the other keys that callers have asked for. after is the Next of the previous page.
 func (c *Client) Asked(ctx context.Context, after string, limit int) (*AskedPage, error) {
 	return decode[AskedPage](c.ask(ctx, request{method: http.MethodGet, path: withQuery("/v1/restore/asked", "after", after, "limit", strconv.Itoa(limit)), mustContain: `"keys"`}))
 }

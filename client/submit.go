@@ -158,9 +158,9 @@ func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string
 	return results, nil
 }
 
-// Wait waits until a job has ended, and returns its receipt, decoded from JSON. Anybody may wait, and later, by its key: a key of
-// the package (Key), or one with its namespace, as in Job.Key. Errors:
-// *Declined, *Failed, *InDoubt for a flight that needs a person, *Expired, and those of ctx, with *Unapproved if the job awaits an approval then.
+// Wait waits until a job has ended, and returns its receipt, decoded from JSON. Any caller may wait at any time, by the key: one made by
+// Key, or one with its namespace, as in Job.Key. Errors: *Declined, *Failed, *InDoubt for a flight that needs a person, *Expired, and the
+// cause of the end of ctx, joined with *Unapproved if the job awaits an approval.
 func Wait[T any, K flight.Key | Ref](ctx context.Context, c *Client, key K) (T, error) {
 	var zero T
 	whole, _ := any(key).(flight.Key)
@@ -193,7 +193,8 @@ type jobOptions struct {
 	invalid   error
 }
 
-// ms returns a duration in milliseconds. One that would be cut to 0, which often means no limit, is invalid.
+// ms returns a duration in milliseconds. A positive duration below a millisecond is invalid, because it would become 0, which often means
+// no limit.
 func (o *jobOptions) ms(field string, d time.Duration) int64 {
 	if d > 0 && d < time.Millisecond {
 		o.invalid = &flight.InvalidError{Field: field, Detail: d.String() + " is less than a millisecond"}

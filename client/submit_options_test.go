@@ -11,7 +11,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A duration that would become 0, which often means no limit, is rejected, and so is a lane that would be dropped.
+// A duration that would become 0, which often means no limit, and a lane that would be dropped are rejected.
 func TestOptionsThatWouldBeDropped(t *testing.T) {
 	c := newFixture(t).connect()
 	for field, option := range map[string]client.JobOption{

@@ -22,7 +22,7 @@ type panicking struct{ ID string }
 func (p *panicking) ExternalID() string         { return p.ID }
 func (*panicking) MarshalJSON() ([]byte, error) { panic("no JSON today") }
 
-// withoutJSON has an external id, and a number that JSON cannot hold.
+// withoutJSON has an external id and a number that JSON cannot hold.
 type withoutJSON struct {
 	ID    string
 	Ratio float64
@@ -48,8 +48,8 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// A handler that has succeeded is a success, whatever its value is: the one who acted keeps the value, and others learn why they
-// cannot have it.
+// A handler that succeeds is a success with any value: the caller that acted keeps the value, and the others get the reason why
+// they cannot have it.
 func TestResultsThatCannotBeWritten(t *testing.T) {
 	g, log := newFixture(t), new(lines)
 	c := g.connect(client.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
@@ -85,7 +85,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The one who acted learns at the report that the ledger keeps only the beginning.
+// The client that acted logs at the report that the ledger keeps only the beginning.
 func TestLongReceiptIsReportedToTheOneWhoActed(t *testing.T) {
 	g, log := newFixture(t), new(lines)
 	c := g.connect(client.WithLogger(slog.New(slog.NewTextHandler(log, nil))))

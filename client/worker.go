@@ -47,7 +47,7 @@ type jobHandler struct {
 	effect effect.Handler
 	lookUp effect.LookUp
 	policy wire.ActionPolicy // that the worker brings, until it is declared
-	failed atomic.Value      // string: how the last look-up failed; it is logged once
+	failed atomic.Value      // string: error of the last failed look-up, which is logged once
 }
 
 // WorkerOption is an option of Client.Worker.

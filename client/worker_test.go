@@ -345,7 +345,7 @@ func TestWorker_FailingLookUp_LoggedOnce(t *testing.T) {
 	require.NotContains(t, log.String(), "still open")
 }
 
-// A job is waited for by the key of the package, which has no namespace, as by the whole key.
+// Wait takes a key without a namespace, made by Key, and the whole key.
 func TestWait_ByEitherKey(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()

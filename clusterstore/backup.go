@@ -234,8 +234,8 @@ func copyBackupFile(to io.Writer, dir, name string, want BackupFile) error {
 }
 
 // RestoreBackup creates a ledger in cfg.Dir, which must not exist, from the backup in a directory. The ledger has the ids of
-// the one that was backed up, and knows nothing of what happened since. Its node is the only voter, whatever voters the cluster
-// had that was backed up.
+// the original ledger and nothing that happened after the backup. Its node is the only voter, even if the backup is of a
+// cluster.
 //
 // If the process dies during RestoreBackup, cfg.Dir is incomplete and must be removed.
 func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
@@ -293,8 +293,8 @@ func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
 	return nil
 }
 
-// copyBackupRows copies the rows of a backup that ReadBackup has checked, with another configuration of raft in the meta row: the next
-// start may take a snapshot of that.
+// copyBackupRows copies the rows of a backup that ReadBackup has checked, and replaces the raft configuration in the meta row, because
+// the next start may take a snapshot of that row.
 func copyBackupRows(to io.Writer, dir string, configuration []byte) error {
 	f, err := os.Open(filepath.Join(dir, backupRowsFile))
 	if err != nil {

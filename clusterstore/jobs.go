@@ -60,7 +60,7 @@ func (j Jobs) Advance() {
 	fs.tablesMu.RLock()
 	next := fs.due.NextStart(&header)
 	fs.tablesMu.RUnlock()
-	for more := next != 0 && next <= header.Now; more; { // entries are applied between the steps
+	for more := next != 0 && next <= header.Now; more; { // entries may be applied between the steps
 		fs.tablesMu.Lock()
 		more = fs.due.Advance(&header)
 		fs.tablesMu.Unlock()
@@ -83,7 +83,7 @@ func (j Jobs) Queued(namespace string) int {
 	return fs.due.QueuedIn(namespace)
 }
 
-// poolsStep is how many actions Pools reads before it lets entries be applied.
+// poolsStep is the number of actions that Pools reads under one lock. Entries are applied between two steps.
 const poolsStep = 256
 
 // Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, ordered by namespace and action.

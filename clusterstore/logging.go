@@ -25,7 +25,7 @@ type pebbleLog struct {
 func (p pebbleLog) Infof(string, ...any) {}
 
 func (p pebbleLog) Errorf(format string, args ...any) {
-	p.log.Error("clusterstore: storage", "detail", fmt.Errorf(format, args...).Error()) // Pebble's formats have %w
+	p.log.Error("clusterstore: storage", "detail", fmt.Errorf(format, args...).Error()) // Pebble's formats contain %w, which Sprintf does not support
 }
 
 func (p pebbleLog) Fatalf(format string, args ...any) {

@@ -41,14 +41,14 @@ type Answer struct {
 	Body        []byte
 }
 
-// JSON returns an answer with v as its JSON body. A text in v that is not valid UTF-8 is an error, because JSON cannot hold it.
+// JSON returns an answer with v as its JSON body. A string in v that is not valid UTF-8 is an error, because JSON cannot hold it.
 func JSON(externalID string, v any) (Answer, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return Answer{}, err
 	}
 	if _, raw := v.(json.RawMessage); !raw && bytes.Contains(bytes.ReplaceAll(body, []byte(`\\`), nil), []byte(`\ufffd`)) {
-		return Answer{}, errors.New("json: a text is not valid UTF-8") // json.Marshal has replaced bytes of it
+		return Answer{}, errors.New("json: a text is not valid UTF-8") // json.Marshal replaced invalid bytes
 	}
 	return Answer{ExternalID: externalID, ContentType: "application/json", Body: body}, nil
 }

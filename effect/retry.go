@@ -14,12 +14,11 @@ type pauseError struct {
 func (e *pauseError) Error() string { return e.err.Error() }
 func (e *pauseError) Unwrap() error { return e.err }
 
-// MaxPause bounds the pauses that providers request: a mistaken date in their answers must not put an effect off for years.
+// MaxPause bounds the pause that a provider requests: a wrong date in an answer must not delay an effect by years.
 const MaxPause = 24 * time.Hour
 
-// RetryAfter marks an error with the pause that the provider requested, for example in its header Retry-After: the next
-// attempt does not start earlier. The error's outcome does not change. A pause of 0 or less is ignored, and a longer one than MaxPause is
-// shortened to it.
+// RetryAfter marks an error with the pause that the provider requested, for example in its header Retry-After: the next attempt does not
+// start earlier. The error's outcome does not change. A pause of 0 or less is ignored, and a longer pause is cut to MaxPause.
 //
 // The pause applies to an executor in the same process, whose policies may retry. Through a client it delays nothing:
 // there the caller retries, and reads the pause from its *Unsettled with RequestedPause.

@@ -13,8 +13,8 @@ import (
 
 // MoveIntoCluster prepares the data directory of a lone node that does not run to be that of node name of a new cluster, and returns
 // the cluster's id. Etcd begins anew there, so the lease epoch is raised: claims of the lone node hold until its hold is over. A
-// restored directory must be accepted before: MoveIntoCluster acts on that word, as a start of the lone node does.
-// From then on the directory starts with a founding directory alone.
+// restored directory must be accepted first: MoveIntoCluster applies the acceptance, as a start of the single node would. From then
+// on the directory starts with a founding directory alone.
 //
 // If the process dies at any point, MoveIntoCluster can be called again. Errors: *NoLedgerError, *LockedError, *LedgerLostError,
 // *EtcdError, or those of the file system.
@@ -50,7 +50,7 @@ func (n *node) moveIntoCluster(ctx context.Context, name string) (clusterID stri
 	if err := n.openStores(ctx); err != nil { // it compares the ledger with what etcd has recorded
 		return "", err
 	}
-	if err := errors.Join(n.acceptRestore(ctx), n.finishAcceptance()); err != nil { // the first start in the cluster has no other word about the directory
+	if err := errors.Join(n.acceptRestore(ctx), n.finishAcceptance()); err != nil { // the first start in the cluster reads no acceptance
 		return "", err
 	}
 	raise := &flight.RaiseEpoch{From: n.store.Header().LeaseEpoch, Actor: n.cfg.Operator.Actor, Reason: n.cfg.Operator.RaiseLeaseEpoch}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// httpErrors returns the log of an http.Server. Failed TLS handshakes, and connections that end before their first byte of HTTP/2, are
-// logged at level debug, because every scanner of ports causes them, and all other lines at level error.
+// httpErrors returns the log of an http.Server. Failed TLS handshakes and HTTP/2 connections that end before their first byte are
+// logged at level debug, because every port scanner causes them. All other lines are logged at level error.
 func httpErrors(to *slog.Logger) *log.Logger { return log.New(httpErrorWriter{to}, "", 0) }
 
 type httpErrorWriter struct{ *slog.Logger }
@@ -42,7 +42,8 @@ func expectedWarnings() []string {
 	}
 }
 
-// campaignTooSoon ends what etcd logs when a new member of one campaigns before it has applied its own membership. It campaigns again.
+// campaignTooSoon is the end of etcd's message when the only member campaigns before it has applied its own membership. The member then
+// campaigns again.
 const campaignTooSoon = "since there are still pending configuration changes to apply"
 
 func filterWarnings(log *slog.Logger) *slog.Logger { return slog.New(filterHandler{log.Handler()}) }

@@ -66,7 +66,7 @@ func (s *Service) Callback(ctx context.Context, req CallbackRequest) (*flight.Fl
 	}
 	after, err := s.report(ctx, report)
 	if repeat && errors.As(err, new(*effect.Fenced)) {
-		err = nil // it was recorded before the next attempt was opened
+		err = nil // the first copy was recorded before the next attempt was opened
 	}
 	return after, err
 }

@@ -37,7 +37,7 @@ type ClaimRequest struct {
 	Size func(f *flight.Flight) int
 }
 
-// maxClaimBytes is how many bytes the jobs of one answer take at most, unless it is one job.
+// maxClaimBytes is the maximum number of bytes of the jobs in one answer, unless the answer has only one job.
 const maxClaimBytes = 4 << 20
 
 // Job is an attempt, or a verification, that was handed to a worker. Trust and ResendWithin count from when the worker sent the

@@ -87,8 +87,8 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 // run performs the actions of decide until one is an answer.
 func (c *openCall) run(ctx context.Context) (OpenAnswer, error) {
 	for {
-		// A caller that leaves while it waits opens nothing. Otherwise the end of the request is no reason to stop: net/http also ends it
-		// when the caller has closed its half of the connection and reads the answer.
+		// A caller that leaves while it waits opens nothing. In every other case the open continues after the end of its request, because
+		// net/http also ends the request when the caller has closed its half of the connection and still reads the answer.
 		if ctx.Err() != nil && c.joined && c.view.holder() == nil {
 			return OpenAnswer{}, context.Cause(ctx)
 		}

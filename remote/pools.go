@@ -59,8 +59,8 @@ type Pools struct {
 
 	waitMu   sync.Mutex // guards the fields below; may be taken inside the lock of the table of jobs
 	waiting  map[poolID][]*waiter
-	use      useGeneration // the use of actions at this node since useSince
-	oldUse   useGeneration // and in the generation before
+	use      useGeneration // use of actions at this node since useSince
+	oldUse   useGeneration // use in the previous generation
 	useSince time.Time
 }
 

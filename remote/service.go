@@ -46,7 +46,7 @@ type Limits interface {
 	// AllowAttempt returns *effect.TooMany or *effect.QuotaExceeded if the namespace of the key may not open another
 	// attempt. newKey says that the key has no stored flight.
 	AllowAttempt(key flight.Key, newKey bool) error
-	// AllowWork counts a job that a claim hands out. It returns an error if the namespace had too many in the last second.
+	// AllowWork counts a claimed job. It returns an error if the namespace has used up its rate.
 	AllowWork(namespace string) error
 	// StartWait reserves the place of a request of the namespace that waits, and is an open; end frees the place. If ok
 	// is false, there is no place, and the open is answered as if its wait had ended.

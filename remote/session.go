@@ -132,8 +132,8 @@ func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
 	return s.leaseError(flight.Key{}, s.cfg.Leases.EndSession(ctx, id))
 }
 
-// withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer. They outlive the caller's request,
-// which also ends when the caller has closed its half of the connection.
+// withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer. Its context outlives the caller's
+// request, which also ends when the caller has closed its half of the connection.
 func (s *Service) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL/2)
 }

@@ -83,8 +83,8 @@ func (l *Limiter) StartOpen(namespace string) (end func(), err error) {
 	return func() { l.add(&l.opens, -1) }, nil
 }
 
-// AllowWork counts a submission, a start of a saga, or a job that a claim hands out, like an open. It returns *RateLimited if the
-// namespace had too many in the last second.
+// AllowWork counts a submission, a start of a saga, or a claimed job against the rate of opens. It returns *RateLimited if the
+// namespace has used up its rate.
 func (l *Limiter) AllowWork(namespace string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +217,8 @@ func (l *Limiter) StartStream(namespace string) (end func(), err error) {
 }
 
 // AllowAttempt returns *effect.TooMany or *effect.QuotaExceeded if the namespace of a key may not open another attempt.
-// newKey says that the key has no stored flight. Steps and undos are never rejected: a limit must not leave a saga half done.
+// newKey is true if the key has no stored flight. Steps and undos are never rejected, because a limit must not leave a saga
+// half done.
 func (l *Limiter) AllowAttempt(key flight.Key, newKey bool) error {
 	if l.directory == nil || key.IsStep() {
 		return nil

@@ -24,7 +24,7 @@ type call struct {
 	callers       int           // guarded by the group's mutex
 	joined        bool          // guarded by the group's mutex until the call has left the group
 	generation    atomic.Uint32 // of the flight, as last returned by the transport; 0: not known
-	lookUpErr     error         // of the last look-up; used by the goroutine that runs the call
+	lookUpErr     error         // error of the last look-up; used only by the goroutine that runs the call
 	done          chan struct{}
 	result        effect.Result
 	err           error

@@ -277,7 +277,7 @@ var errTooLate = fmt.Errorf("the attempt is too old, the effect must not be star
 // NoLookUpCause is the cause of the doubt if the caller must verify and has no look-up.
 const NoLookUpCause = "an effect of unknown outcome must be looked up at the provider, and this caller has no look-up"
 
-// LookUpFailedCause begins the cause of the doubt if the caller's wait has ended and its last look-up has failed.
+// LookUpFailedCause is the prefix of the cause of a doubt if the caller's wait ended and its last look-up failed.
 const LookUpFailedCause = "the look-up failed: "
 
 // lookUp runs the caller's look-up and sends its finding.
