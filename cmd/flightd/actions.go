@@ -29,14 +29,14 @@ func newActionsCommand(a *cli.App) *cobra.Command {
 	return cli.CommandGroup("actions", "Declare, list and show the policies of actions", newActionsApplyCommand(a), newActionsListCommand(a), newActionsShowCommand(a), newActionsRemoveCommand(a))
 }
 
-// actionDocument is one document of a file of actions. It is the type of the API, so a file can have each field of a policy, and any other
-// field is rejected.
+// actionDocument is one document of an actions file. It embeds the type of the API, so a file accepts every field of a policy and rejects
+// all others.
 type actionDocument struct {
 	Action string `json:"action"`
 	client.ActionPolicy
 }
 
-// fileFields are the fields of a document, at any depth, by their names in a file.
+// fileFields maps the field names of a file to the fields of a document, at any depth.
 var fileFields = map[string]reflect.StructField{}
 
 func init() { addFileFields(reflect.TypeFor[actionDocument]()) }
@@ -57,13 +57,13 @@ func addFileFields(t reflect.Type) {
 	}
 }
 
-// apiField returns the name of a field in the API. A field whose name ends with _ms is a duration in a file.
+// apiField returns the name of a field in the API. If the name ends with _ms, the file has a duration instead.
 func apiField(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// fileField returns the name in a file of a field of the API.
+// fileField returns the name that a field of the API has in a file.
 func fileField(name string) string {
 	switch name {
 	case "attempt_timeout_ms":
@@ -74,17 +74,17 @@ func fileField(name string) string {
 	return strings.TrimSuffix(name, "_ms")
 }
 
-// fieldInMS matches the fields of the API that have another name in a file.
+// fieldInMS matches the names of API fields in milliseconds, which have other names in a file.
 var fieldInMS = regexp.MustCompile(`\w+_ms\b`)
 
-// milliseconds returns a duration of a file, as in 24h, 7d or 500ms.
+// milliseconds converts a duration in a file, such as 24h, 7d or 500ms.
 func milliseconds(v any) (int64, bool) {
 	text, _ := v.(string)
 	d, err := cli.ParseDuration(text)
 	return d.Milliseconds(), err == nil && d >= 0 && (d == 0 || d >= time.Millisecond)
 }
 
-// convertFile makes an object of a file one of the API. The error is about a field of the file.
+// convertFile converts an object of a file to an object of the API, in place. Its error names a field of the file.
 func convertFile(object map[string]any, pointer string) *wire.Invalid {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		f, known := fileFields[name]
@@ -143,7 +143,7 @@ func parseAction(doc saga.YAMLDocument) (f actionDocument, bad *wire.Invalid) {
 	return f, bad
 }
 
-// fileText returns the document of an action as apply reads it.
+// fileText returns the document of an action in the form that apply reads.
 func fileText(act *client.Action) (string, error) {
 	var object yaml.MapSlice
 	err := yaml.UnmarshalWithOptions(strictjson.Append(nil, &actionDocument{act.Name, act.ActionPolicy}), &object, yaml.UseOrderedMap())
@@ -159,7 +159,7 @@ func fileText(act *client.Action) (string, error) {
 	return string(text), err
 }
 
-// convertAction makes an object of the API one of a file.
+// convertAction converts an object of the API to an object of a file, in place.
 func convertAction(object yaml.MapSlice) {
 	for i, item := range object {
 		name := item.Key.(string)
@@ -176,7 +176,7 @@ func convertAction(object yaml.MapSlice) {
 	}
 }
 
-// readActions reads the documents of a file. It rejects a field that it does not know, with its line, and a policy that no job can have.
+// readActions reads the documents of a file. It rejects unknown fields and invalid policies with their line.
 func readActions(a *cli.App, name string) (all []actionDocument, err error) {
 	data, err := cli.ReadFile(a, name, 1<<20)
 	if err != nil {

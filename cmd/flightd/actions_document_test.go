@@ -20,7 +20,7 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// fillPolicy sets every field of a policy, at any depth, to a value that no default has. A kind of field that it does not know fails.
+// fillPolicy sets every field of a policy, at any depth, to a value that differs from the default. An unknown kind of field fails the test.
 func fillPolicy(t *testing.T, v reflect.Value, path string, visit func(path string, leaf reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -62,8 +62,8 @@ func fullPolicy(t *testing.T) (p wire.ActionPolicy, leaves []string) {
 	return p, leaves
 }
 
-// Whatever a policy has is in its document, in what show prints, in what apply reads, and in the differences. The test walks all fields
-// of the type, so it also covers those that are added.
+// Every field of a policy is in its document, in the output of show, in the input of apply, and in the differences. The test walks the
+// fields of the type, so it also covers new fields.
 func TestActions_EveryFieldOfAPolicy(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
@@ -168,7 +168,7 @@ func TestActions_ApprovalSurvivesTheFile(t *testing.T) {
 	require.Equal(t, "refund: changed\n  approval: none, was expires 1m\n", flightd(env, "actions", "apply", file).out)
 }
 
-// Documents behind an empty one count, and a scalar of a text is the text that the file has.
+// Documents behind an empty one count, and a text field keeps the characters of the file.
 func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
@@ -211,7 +211,7 @@ func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
 	require.Empty(t, flightd(env, "actions", "ls", "-o", "id").out)
 }
 
-// The other documents that people write have no file: each of their fields has a flag, and is shown.
+// The other documents have no file format: each of their fields has a flag and is shown.
 func TestDocuments_EveryFieldHasAFlag(t *testing.T) {
 	names := map[string]string{"/namespaces": "only", "/queue_age_ms": "queue-age", "/events": "event", "/expires_in_ms": "expires", "/keep_old_ms": "keep-old-for"}
 	elsewhere := []string{"/name", "/namespace", "/actor", "/reason", "/secret"} // arguments, flags of all commands, --secret-file

@@ -112,7 +112,7 @@ func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([
 	})
 }
 
-// actionNames returns the actions of the namespace that have a document or jobs.
+// actionNames returns the actions of the namespace with a document or jobs.
 func actionNames(ctx context.Context, c *client.Client) (names []string) {
 	documents, _ := c.Actions(ctx)
 	for i := range documents {
@@ -126,7 +126,7 @@ func actionNames(ctx context.Context, c *client.Client) (names []string) {
 	return slices.Compact(names)
 }
 
-// sagaKeys returns the keys of sagas, the newest first, without the namespace of the command.
+// sagaKeys returns the keys of sagas, newest first, without the command's namespace.
 func sagaKeys(ctx context.Context, a *cli.App, c *client.Client) (keys []string) {
 	page, err := c.ListSagas(ctx, client.SagaQuery{Limit: maxCompletions})
 	if err != nil {
@@ -139,7 +139,7 @@ func sagaKeys(ctx context.Context, a *cli.App, c *client.Client) (keys []string)
 	return keys
 }
 
-// completeFrom offers the words of a server that begin with the typed text. It reports no errors.
+// completeFrom asks a server for words and offers those that begin with the typed text. On an error it offers nothing.
 func completeFrom(a *cli.App, cmd *cobra.Command, typed string, words func(context.Context, *client.Client) []string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
 	if a.ResolveSettings(cmd) != nil {

@@ -37,7 +37,7 @@ func (s *server) states() map[string]int {
 	return count
 }
 
-// A list finds flights by a part of their key, and by the external id of their receipt.
+// flights ls finds flights by a part of their key and by the external id of their receipt.
 func TestFlightsList_Finds(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

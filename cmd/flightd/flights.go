@@ -150,10 +150,10 @@ func displayKey(f *client.Flight) string {
 	return f.Key
 }
 
-// maxListedKey bounds the characters of a key in a table.
+// maxListedKey is the maximum number of characters of a key in a table.
 const maxListedKey = 64
 
-// listedKey returns the key of a flight for a table: a long one without its middle. -o id and -o json have it whole.
+// listedKey returns the key of a flight for a table, where long keys lose their middle. -o id and -o json print the whole key.
 func listedKey(f *client.Flight) string {
 	key := []rune(displayKey(f))
 	if len(key) <= maxListedKey {

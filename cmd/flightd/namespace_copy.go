@@ -140,11 +140,11 @@ func copyReceipts(ctx context.Context, a *cli.App, from, to *client.Client, flag
 	return result, err
 }
 
-// writeReceipts writes an import line for each final receipt of the client's namespace, and adds the other flights to left, without the steps of
-// sagas that are copied.
+// writeReceipts writes an import line for each final receipt of the client's namespace. It adds the other flights to left, except the steps
+// of copied sagas.
 func writeReceipts(ctx context.Context, from *client.Client, to string, lines io.Writer, left *[]leftFlight) error {
 	var copied []string
-	steps := make(map[string][]leftFlight) // by their saga
+	steps := make(map[string][]leftFlight) // by the key of their saga
 	for q := (client.Query{Limit: cli.MaxPage}); ; {
 		page, err := from.List(ctx, q)
 		if err != nil {
@@ -174,7 +174,7 @@ func writeReceipts(ctx context.Context, from *client.Client, to string, lines io
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			for _, key := range copied {
-				delete(steps, key) // a saga that is over does not run again, and neither do its steps
+				delete(steps, key) // a copied saga has ended, so its steps do not run again
 			}
 			for _, of := range steps {
 				*left = append(*left, of...)

@@ -41,7 +41,7 @@ func openRunbook(t *testing.T, dir string, replaced ...string) *runbook {
 	return b
 }
 
-// command returns the only block that has a text, as a command.
+// command returns the only block that contains a text, as a command.
 func (r *runbook) command(part string, more ...string) *exec.Cmd {
 	r.t.Helper()
 	text := ""
@@ -57,7 +57,7 @@ func (r *runbook) command(part string, more ...string) *exec.Cmd {
 	return c
 }
 
-// run runs that block, and returns what it has printed.
+// run runs the block of command and returns its output.
 func (r *runbook) run(part string, more ...string) string {
 	r.t.Helper()
 	out, err := r.command(part, more...).CombinedOutput()
@@ -65,8 +65,8 @@ func (r *runbook) run(part string, more ...string) string {
 	return string(out)
 }
 
-// TestRestore_Runbook follows docs/operations.md as it is printed: the backup of a cluster becomes one node, and three of it; what happened since the
-// backup does not happen again.
+// TestRestore_Runbook runs the commands of docs/operations.md: the backup of a cluster becomes one node and then three, and the effects
+// since the backup do not happen again.
 func TestRestore_Runbook(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

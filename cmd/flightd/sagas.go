@@ -36,7 +36,7 @@ func findSaga(ctx context.Context, a *cli.App, c *client.Client, word string) (*
 		return nil, id, err
 	}
 	s, err := c.Saga(ctx, id)
-	if expired := (*effect.Expired)(nil); errors.As(err, &expired) { // a tombstone has no key, and the user has named one
+	if expired := (*effect.Expired)(nil); errors.As(err, &expired) { // a tombstone has no key; the user's word has
 		key, bad := flight.ParseStoredKey(f.Key)
 		return nil, id, cmp.Or(bad, error(&effect.Expired{Key: key, Outcome: expired.Outcome}))
 	}

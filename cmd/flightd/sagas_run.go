@@ -59,8 +59,8 @@ or cancelled, 76 if a person must decide about a step, and 75 if it goes on when
 	return c
 }
 
-// jsonInput reads the JSON of a flag: the text itself, or a file after @. It reports data on standard input that nothing reads if the flag
-// is not given.
+// jsonInput reads the JSON of a flag: the text itself, or a file after @. If the flag is not given, jsonInput prints a warning about data
+// on standard input, which stays unread.
 func jsonInput(a *cli.App, text string, given bool) (json.RawMessage, error) {
 	if !given {
 		if cli.UnreadInput(a.In, cli.FirstByte) {

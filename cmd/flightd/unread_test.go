@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// shell runs a line of a shell with flightd as $F.
+// shell runs a line in a shell, with flightd as $F.
 func (s *server) shell(line string) result {
 	s.t.Helper()
 	return s.beginCommand("/bin/sh", "-c", "F="+program+"; export FLIGHTD_ADDR="+s.url()+"; "+line).wait()
@@ -61,7 +61,7 @@ func TestExec_DataOnStandardInput(t *testing.T) {
 	require.Contains(t, r.err, "standard input has data, which is not read: --input @- makes it the input")
 }
 
-// An input that turns out empty is no job without input.
+// An empty --input is an error and not a job without input.
 func TestSubmit_EmptyInput(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))

@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-// A variable that looks like a setting and is none is named, with the one that was meant.
+// flightd warns of a variable that looks like a setting but is not, and suggests the setting that is probably meant.
 func TestSettings_UnknownVariables(t *testing.T) {
 	for variable, want := range map[string]string{
 		"FLIGHTD_ADRR=x":                       "the variable FLIGHTD_ADRR is not used; did you mean FLIGHTD_ADDR?",

@@ -17,7 +17,7 @@ func TestWork_AsProcessOne_ReapsOrphans(t *testing.T) {
 	}
 	s := startServer(t)
 	shop := NewShop(t, false)
-	// The orphan ends before its command, whose receipt is the number of zombies.
+	// The orphan ends before its command. The receipt of the command is the number of zombies.
 	script := shop.script("(true & sleep 0.1 & ) ; sleep 2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; true")
 	s.beginCommand("unshare", "-Urpf", "--mount-proc", "--kill-child", program, "work", "charge", "--", script)
 	for i := range 2 {

@@ -52,7 +52,7 @@ func TestWork_EachJobOnce(t *testing.T) {
 	require.Empty(t, stopped.out)
 }
 
-// The history of a command that was ended by the time-out of its attempt has this word, and not only a signal.
+// If the time-out of an attempt ends its command, the history has the word time-out and not only a signal.
 func TestWork_TimeOut(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

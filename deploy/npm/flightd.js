@@ -19,7 +19,8 @@ const terminal = [0, 1, 2].some(isatty);
 for (const signal of ["SIGTERM", "SIGUSR2", "SIGINT", "SIGQUIT", "SIGHUP"]) {
   process.on(signal, () => (terminal && /INT|QUIT|HUP/.test(signal)) || child.kill(signal));
 }
-// npx starts this script by a shell, which dies of SIGTERM and does not pass it on: flightd must not outlive npx and hold its port.
+// npx starts this script in a shell that dies of SIGTERM without passing it on. flightd must not outlive npx, because it would keep its
+// port.
 if (process.env.npm_lifecycle_event) {
   const parent = process.ppid;
   const watch = setInterval(() => {

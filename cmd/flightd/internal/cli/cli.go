@@ -16,7 +16,7 @@ type Terminal struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Env      func(string) string
-	Environ  []string // all variables; nil without a process of its own, as in tests
+	Environ  []string // all environment variables; nil in tests
 	Etc      string   // directory of the machine's settings; "": there is none
 }
 

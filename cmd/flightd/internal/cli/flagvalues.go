@@ -19,7 +19,7 @@ const notDuration = "is not a duration such as 30s, 24h or 7d"
 func ParseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		d, err = wire.ParseRetention(s) // as the API parses days
+		d, err = wire.ParseRetention(s) // days, as in the API
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q %s", s, notDuration)
@@ -27,10 +27,10 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// durationValue is a flag for a duration, also in days.
+// durationValue is the value of a duration flag, which also takes days.
 type durationValue time.Duration
 
-// DurationVar adds a flag for a duration, also in days.
+// DurationVar adds a duration flag, which also takes days.
 func DurationVar(flags *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
 	*p = value
 	flags.Var((*durationValue)(p), name, usage)

@@ -38,7 +38,7 @@ var suggestedCommands = map[string]string{
 }
 
 // NoSuchCommand rejects an unknown subcommand. The hint names the subcommand elsewhere that has this name, else the
-// Nearest one.
+// nearest one.
 func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -50,7 +50,7 @@ func BadValue(err error) error {
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
-// Nearest returns the words that cobra would suggest, joined, or "" if there are none.
+// Nearest returns the words that cobra suggests for a typed word, joined with "or", or "" without a suggestion.
 func Nearest(typed string, words []string) string {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {

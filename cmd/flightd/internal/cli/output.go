@@ -276,8 +276,8 @@ func ReadFile(a *App, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReceiptBody returns the content type and the body of a receipt that a person or a command wrote. JSON loses the white space around it,
-// such as the end of its line: the API carries a body as JSON only without it.
+// ReceiptBody returns the content type and the body of a receipt that a person or a command wrote. It removes the white space around
+// JSON, such as a final newline, because the API transports a body as JSON only without it.
 func ReceiptBody(text []byte) (contentType string, body []byte) {
 	switch {
 	case json.Valid(text):

@@ -81,7 +81,7 @@ func AllSettings() []setting {
 	}
 }
 
-// variables returns the environment variables that this program reads, or that it gives to commands and to its own processes.
+// variables returns the environment variables that this program reads or sets for commands and its own processes.
 func variables() []string {
 	names := []string{ConfigEnv, InsideExecEnv, "FLIGHTD_KEY", "FLIGHTD_FENCING_TOKEN", "FLIGHTD_ATTEMPT", "FLIGHTD_DEV_CHILD", "FLIGHTD_WALL_OFFSET", "FLIGHTD_CRASH_AT"}
 	for _, s := range AllSettings() {
@@ -90,10 +90,10 @@ func variables() []string {
 	return names
 }
 
-// foreignVariable matches what Kubernetes sets for a service that is named flightd, and the variables of this project's tests.
+// foreignVariable matches the variables that Kubernetes sets for a service named flightd, and the variables of this project's tests.
 var foreignVariable = regexp.MustCompile(`^FLIGHTD_(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?)$|^FLIGHTD_(TEST|CHAOS|CLIENTS|SOAKS?|BENCH|MODEL|SCREENSHOTS)(_|$)`)
 
-// UnknownVariables returns the environment variables that look like settings and are none.
+// UnknownVariables returns the environment variables that look like settings but are not.
 func (t *Terminal) UnknownVariables() (names []string) {
 	for _, v := range t.Environ {
 		name, _, _ := strings.Cut(v, "=")
@@ -104,10 +104,10 @@ func (t *Terminal) UnknownVariables() (names []string) {
 	return names
 }
 
-// NearVariable returns the variable that was meant, or "".
+// NearVariable returns the variable that an unknown name probably means, or "".
 func (t *Terminal) NearVariable(name string) string {
 	setting := strings.ToLower(strings.TrimPrefix(name, "FLIGHTD_"))
-	if s := namedSetting(setting); s != nil { // FLIGHTD_SERVER is FLIGHTD_ADDR
+	if s := namedSetting(setting); s != nil { // FLIGHTD_SERVER, after the flag --server, means FLIGHTD_ADDR
 		return s.Env
 	}
 	return Nearest(name, variables())

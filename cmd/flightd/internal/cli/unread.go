@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FirstByte is how long a program in front of a pipe has for its first byte. A pipe that stays silent is often one that this process has
-// inherited, with nothing to come.
+// FirstByte is how long UnreadInput waits for the first byte in a pipe. A pipe that stays empty is often just inherited, and nobody
+// writes to it.
 const FirstByte = 200 * time.Millisecond
 
-// UnreadInput reports whether data waits on standard input: the rest of a file, or the bytes that come in a pipe or a socket within the wait.
-// It reads nothing. Input that the parent process has as well belongs to the parent, which may be a shell that reads its script or the lines
-// of a loop there.
+// UnreadInput reports whether standard input has data: the rest of a file, or bytes that arrive in a pipe or a socket within wait. It reads
+// nothing. It returns false if the parent process has the same standard input, because the parent may be a shell that reads its script or
+// the lines of a loop from it.
 func UnreadInput(in io.Reader, wait time.Duration) bool {
 	file, ok := in.(*os.File)
 	if !ok {
@@ -45,5 +45,5 @@ func UnreadInput(in io.Reader, wait time.Duration) bool {
 		fionread = 0x541b
 	}
 	waiting, err := unix.IoctlGetInt(fd, fionread)
-	return err == nil && waiting > 0 // at the end of a pipe, nothing waits
+	return err == nil && waiting > 0 // 0 at the end of a pipe
 }

@@ -55,7 +55,7 @@ type folders struct {
 	configExists bool
 	spool        string
 	spoolErr     error    // why the spool cannot be written
-	unknown      []string // variables that look like settings
+	unknown      []string // variables that look like settings but are not
 }
 
 func checkFolders(f folders) Finding {

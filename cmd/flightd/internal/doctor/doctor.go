@@ -45,7 +45,7 @@ func summarize(findings []Finding) Report {
 	return d
 }
 
-// Run examines the servers of an invocation and prints the findings. The error is only an exit code if a check warns or failed, or if no
+// Run examines the servers of an invocation and prints the findings. The error is only an exit code, if a check has a finding or no
 // server answers.
 func Run(ctx context.Context, a *cli.App) error {
 	if _, err := a.ClientOptions(); err != nil { // nothing can be asked without them

@@ -32,11 +32,11 @@ type child struct {
 
 // childEnd is how a command ended.
 type childEnd struct {
-	code     int            // its exit code
-	signal   syscall.Signal // the signal that killed it; 0: it exited by itself
-	timedOut bool           // its attempt took too long, and this process has cut it short
-	cutBy    syscall.Signal // the first signal by which this process cut it short; 0: none
-	err      error          // waiting for it failed
+	code     int            // exit code
+	signal   syscall.Signal // signal that killed the command; 0 means that it exited
+	timedOut bool           // this process ended the command because its attempt took too long
+	cutBy    syscall.Signal // first signal by which this process ended the command; 0 means none
+	err      error          // error of waiting for the command
 }
 
 // childSpec describes the command to start.

@@ -22,6 +22,6 @@
 //	 "truncated": true, with stdout_bytes, stdout_sha256, stderr_bytes and stderr_sha256 of the whole streams}
 //
 // Empty streams are omitted. The input of the flight holds the program's name, the command line, its digest and the
-// content of --input. With --secret-args it does not hold the command line. The fingerprint has the digest alone, so the
-// same call with and without --secret-args is one call.
+// content of --input. With --secret-args it does not hold the command line. The fingerprint covers only the digest, so a
+// call has the same fingerprint with and without --secret-args.
 package exec

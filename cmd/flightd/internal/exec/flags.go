@@ -59,7 +59,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")
 	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
 	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - reads standard input")
-	flags.BoolVar(&f.secretArgs, "secret-args", false, "the arguments are secrets: store their digest alone, and not the command line that people see with a doubt")
+	flags.BoolVar(&f.secretArgs, "secret-args", false, "store only the digest of the arguments, because they are secrets; without it, people see the command line with a doubt")
 	f.addCommon(flags)
 }
 

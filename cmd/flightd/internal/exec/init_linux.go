@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// RunAsInit runs the program again as a child if this process is process 1, as in a container, and returns the child's exit code.
-// Process 1 inherits each process whose parent has died, and only its wait removes them: commands that leave processes behind would
-// otherwise fill the container's table of processes. A wait for any child would also take the exit codes of a worker's own commands,
-// so another process runs them. Signals are passed on. With isInit false, nothing was run.
+// RunAsInit runs the program again as a child if this process is process 1, as in a container. It passes signals on and returns the
+// child's exit code. If this is not process 1, isInit is false and RunAsInit has done nothing. Process 1 inherits orphaned processes
+// and must wait for them; otherwise commands that leave processes behind would fill the container's process table. Waiting for any
+// child would also take the exit codes of the worker's own commands, so the child runs the worker.
 func RunAsInit() (code int, isInit bool, err error) {
 	if os.Getpid() != 1 {
 		return 0, false, nil
@@ -24,7 +24,7 @@ func RunAsInit() (code int, isInit bool, err error) {
 	if err != nil {
 		return 0, true, err
 	}
-	go func() { // lives until the process ends, with the child
+	go func() { // runs until this process ends
 		for s := range signals {
 			_ = child.Signal(s) // fails if the child has just ended
 		}

@@ -76,7 +76,7 @@ func (e *execution) runCommand(ctx context.Context, at *effect.Attempt, stdin []
 	return e.waitCommand(ctx, at, c), nil
 }
 
-// environment returns the command's environment, with the variables of its attempt. It has no token unless --pass-token asks for it.
+// environment returns the command's environment, with the variables of its attempt. It has no FLIGHTD_TOKEN without --pass-token.
 func (e *execution) environment(at *effect.Attempt) []string {
 	env := os.Environ()
 	if !e.flags.passToken {
@@ -416,7 +416,7 @@ func Run(ctx context.Context, a *cli.App, f *Flags, argv []string) error {
 	result, err := c.Do(ctx, call, e.handle)
 	e.notices.stop()
 	e.setReportDone()
-	if e.end != nil && f.input == "" && cli.UnreadInput(a.In, 0) { // the program in front of the pipe was slow
+	if e.end != nil && f.input == "" && cli.UnreadInput(a.In, 0) { // data that arrived while the command ran
 		a.Say("%s: standard input has data, which the command did not get: --input - stores it and passes it on", call.Key)
 	}
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), cli.CloseTimeout)
