@@ -39,7 +39,7 @@ func TestDue_LaneWithAGreatLimit(t *testing.T) {
 	}), uint64(1<<20), "200 changes of a lane of %d jobs", n)
 }
 
-// Jobs whose time comes together become ready in steps, so that the table's lock can be released between them.
+// Many jobs with the same due time become ready in steps, so that the lock of the table can be released between the steps.
 func TestDue_AdvancesInSteps(t *testing.T) {
 	const n = 5000
 	d, ready := flight.NewDue(), 0

@@ -16,7 +16,7 @@ const maxBodyMemory = 128 << 20
 // bodyMemorySize returns maxBodyMemory, or less in a process with little memory.
 func bodyMemorySize() int { return int(min(maxBodyMemory, debug.SetMemoryLimit(-1)/7)) }
 
-// answerMemory counts the memory of answers whose callers have not read them yet. It is safe for concurrent use.
+// answerMemory counts the memory of answers that their callers have not read yet. It is safe for concurrent use.
 //
 // A namespace may use a quarter of it; callers beyond the quarter get rate_limited, and callers of other namespaces are not
 // affected. An answer larger than the quarter is still written if it is the only one of its namespace.

@@ -17,7 +17,7 @@ import (
 // restoreRoutes serve backups and restores of the ledger.
 type restoreRoutes struct {
 	*flightWriter
-	sagas    Sagas // nil: there are none
+	sagas    Sagas // nil if this node has no sagas
 	restores Restores
 	operator Operator
 }

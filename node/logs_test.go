@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Lines that every start of a single node or a port scanner causes are no warnings.
+// Log lines that every start of a single node or every port scanner causes are not warnings.
 func TestLogs_ExpectedLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -22,7 +22,8 @@ const (
 
 var longID = strings.Repeat("shipment-2026-11-28/", 10)[:199] + "7"
 
-// edges fills a ledger with what does not fit: a long action, a long key, many doubts, markup in a key, and a saga that has waited for an approval.
+// edges fills a ledger with data that is hard to show: a long action, a long key, many doubts, markup in a key, and a saga that has waited
+// for an approval.
 func edges(s *server) {
 	s.t.Helper()
 	for i := range 97 {
@@ -44,7 +45,7 @@ steps:
 	s.awaits("/v1/approvals", func(a object) bool { return len(a["flights"].([]any)) == 1 })
 }
 
-// TestEdges_Pictures writes pictures of the pages with what does not fit, in three looks, to FLIGHTD_EDGES if it is set.
+// TestEdges_Pictures writes pictures of the pages with such data, in three looks, to the directory FLIGHTD_EDGES if it is set.
 func TestEdges_Pictures(t *testing.T) {
 	dir := os.Getenv("FLIGHTD_EDGES")
 	if dir == "" {

@@ -79,7 +79,7 @@ func (o odd) has(language string) bool {
 
 const notASCII = `write %|NFC|printable ASCII|(action|name|lane|id).*(letters|characters|ASCII)`
 
-// oddNames are the names as actions, ids and lanes: none is kept in another spelling.
+// oddNames are used as actions, ids and lanes. A name is kept exactly or rejected.
 func oddNames() []odd {
 	return []odd{
 		{name: "empty", reject: `empty|missing|at least one character`}, {name: "null", in: "python typescript", reject: `at least one character`}, {name: "undefined", in: "typescript", reject: `at least one character`},
@@ -112,7 +112,7 @@ type cells struct {
 	rows []string
 }
 
-// check notes a cell: got is what was kept, and rejected the reason of a rejection.
+// check records a cell of the table. got is the stored value, and rejected is the reason of a rejection.
 func (c *cells) check(where string, want odd, got, rejected string) {
 	result := "kept: " + got
 	if rejected != "" {
@@ -169,7 +169,7 @@ func TestOddValues(t *testing.T) {
 	t.Logf("%d cells:\n%s", len(c.rows), strings.Join(c.rows, "\n"))
 }
 
-// stored returns the bytes of a flight's input or receipt, or "" if it has none.
+// stored returns the bytes of a flight's input or receipt, or "" without one.
 func (s *server) stored(key, what string) (contentType, body string) {
 	s.t.Helper()
 	answer, err := s.request(http.MethodGet, "/v1/flights/"+flight.MustKey(key).FlightID().String()+"/"+what, "")

@@ -954,10 +954,10 @@ class _Session:
                 nonce.flight._abandon(nonce, _CLOSE_TIMEOUT)
 
 
-_MAX_DEPTH = 500  # of a value as JSON
-_INCOMPLETE = "text/plain; charset=utf-8; flightd=incomplete"  # the type of a receipt that does not hold the whole result
+_MAX_DEPTH = 500  # levels of a value in JSON
+_INCOMPLETE = "text/plain; charset=utf-8; flightd=incomplete"  # the content type of a receipt without the whole result
 
-# The values that ok() returns keep the provider's bytes, which are the receipt as long as the value is not changed.
+# The values that ok() returns keep the provider's bytes. The bytes are the receipt unless the value is changed.
 _SENT: Dict[Any, Any] = {t: type("Sent" + t.__name__, (t,), {"_sent": None, "__reduce__": lambda self, t=t: (t, (t(self),))})
                          for t in (dict, list, str, bytes)}
 
@@ -1185,10 +1185,10 @@ class Flight:
         self._deadline: Optional[_TimeWindow] = None  # end of the attempt's time-out
         self._resend_window: Optional[_TimeWindow] = None  # the provider surely remembers the key until then
         self._has_unknown_effect = False  # an effect has ended with an unknown outcome
-        self._effect_error: Optional[BaseException] = None  # of the last effect, unless a later one has succeeded in its place
+        self._effect_error: Optional[BaseException] = None  # the error of the last effect; None after a later effect has succeeded
         self._rejected_effect: Optional[LeaseLost] = None  # the error of an effect that was not allowed after it
         self._look_up_until: Optional[float] = None
-        self._look_up_error: Optional[Exception] = None  # of the last look-up
+        self._look_up_error: Optional[Exception] = None  # the error of the last look-up
         self._nonces: List[_Nonce] = []
         self._nonce = _Nonce(self, 0, 0)  # the newest one
         self._policy = request
@@ -1203,7 +1203,7 @@ class Flight:
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
-        self._succeeded = False  # the block has succeeded, and keeps its own result
+        self._succeeded = False  # the block has succeeded, so its result is kept
         self.cancel_requested = False  #: a cancellation was requested; stop the effect yourself if it has started
 
     # Used inside the block.
@@ -1575,7 +1575,7 @@ class Flight:
             exc = self._rejected_effect  # also if the block caught it: the earlier effect still has an unknown outcome
         caught: Optional[BaseException] = None
         if exc is None and self.result is None and not self._running_effects:
-            exc = caught = self._effect_error  # the block has caught it, and has set no result
+            exc = caught = self._effect_error  # the block caught the error and set no result
         if exc is None and self._effect_started:
             try:
                 self.result = self.result if _status_of(self.result) is None else ok(self.result)
@@ -1806,7 +1806,7 @@ class Client:
         self._left_loop_runs = False
         self._forget_sessions()
         self._handlers: Dict[str, Handler] = {}  # by action
-        self._failed_look_ups: Dict[str, str] = {}  # the text that was logged last, by action
+        self._failed_look_ups: Dict[str, str] = {}  # the last logged text, by action
         self._stop_worker = threading.Event()
         self._open_margin_ms = _MIN_OPEN_MARGIN_MS
         self._spool_thread: Optional[threading.Thread] = None
@@ -2179,7 +2179,7 @@ class Client:
         order: List[int] = []  # of this round, in which each server is tried once
         probe, hint = -1, 0.0
         rejected: Optional[Error] = None  # the error of a server of this round that does not admit the caller
-        unusable = refusing = 0  # servers of this round with such an error, or without an answer; those where none listens
+        unusable = refusing = 0  # servers of this round with such an error or without an answer; servers that refuse connections
         while True:
             if count % last == 0:
                 order, probe = self._picker.pick(may_probe=tries == 0)
@@ -3315,7 +3315,7 @@ class _Worker:
         for given in answer["jobs"]:
             try:
                 job = self._job_of(claim, session, given, answer, sent_at)
-            except Exception as e:  # the jobs beside it are performed
+            except Exception as e:  # the other jobs are performed
                 _log.error("flightd: a job cannot be read by this client, and is given back: %s: %r", given.get("key") if isinstance(given, dict) else "", e)
                 continue
             if job is not None:

@@ -920,8 +920,8 @@ function plainText(text: string): { contentType: string; body: Buffer } {
 }
 
 const MAX_DEPTH = 500; // of a value as JSON
-const HALF = /\p{Surrogate}/u; // of a surrogate pair, without the other
-const EXACT = randomBytes(9).toString("hex"); // the name that marks a number which JSON.parse would change
+const HALF = /\p{Surrogate}/u; // half of a surrogate pair without the other half
+const EXACT = randomBytes(9).toString("hex"); // marks a number that JSON.parse would change
 
 /**
  * Returns a value as JSON. It differs from JSON.stringify where that changes a value: a BigInt is a number, a Map an object and a Set
@@ -1454,7 +1454,7 @@ class Call<T, I> {
    * a session after its notAfter.
    */
   private async abandonUnused(): Promise<void> {
-    const all = new Set([...this.nonces, ...(this.job ? [this.nonce] : [])]); // before newNonce there is none to abandon
+    const all = new Set([...this.nonces, ...(this.job ? [this.nonce] : [])]); // before newNonce there is no nonce to abandon
     await Promise.all([...all].filter((nonce) => nonce.state === "awaited").map((nonce) => {
       nonce.become("given up");
       if (nonce.mayHaveArrived) return this.client.abandonInBackground(nonce);
@@ -1718,7 +1718,7 @@ export class Client {
   private readonly spool: Spool;
   private readonly picker: Picker;
   private deployment = "";
-  private connecting: { end: number; done: Promise<void> } | undefined; // until when it may take, while servers refuse connections
+  private connecting: { end: number; done: Promise<void> } | undefined; // the end of the wait while servers refuse connections
   private spoolTimer: NodeJS.Timeout | undefined;
   /** @internal */ closed = false;
   private ledgerClock = { ms: 0, at: now() }; // the ledger's time, 0 if no answer has named it, and when one did
@@ -1918,7 +1918,7 @@ export class Client {
     return own.differs;
   }
 
-  private readonly failedLookUps = new Map<string, string>(); // the text that was logged last, by action
+  private readonly failedLookUps = new Map<string, string>(); // the last logged text, by action
 
   /** @internal Logs the failure of a look-up, and not again while the look-ups of the action fail with the same text. */
   noteLookUp(action: string, key: string, failure: string): void {
@@ -2034,7 +2034,7 @@ export class Client {
     let round = { order: [0], probe: -1 }; // a round tries each server once
     let rejected: FlightdError | undefined; // the error of a server of this round that does not admit the caller
     let unusable = 0; // servers of this round with such an error, or without an answer
-    let refusing = 0; // servers of this round where none listens
+    let refusing = 0; // servers of this round that refuse connections
     let hint = 0; // the longest pause that a server of this round asked for
     const last = this.servers.length;
     for (let count = 1, pause = 20; ; count++) {
@@ -2143,7 +2143,7 @@ export class Client {
       try {
         await untilAborted(signal, one.done);
       } catch (e) {
-        if (one !== other || signal?.aborted || !(e instanceof Unavailable)) throw e; // else the other caller has waited for less long
+        if (one !== other || signal?.aborted || !(e instanceof Unavailable)) throw e; // otherwise the other caller has waited less
       } finally {
         if (this.connecting === one) this.connecting = undefined;
       }
@@ -3088,7 +3088,7 @@ export class Worker {
       const jobs = (answer.json["jobs"] as Json[]).flatMap((given) => {
         try {
           return this.jobOf(claim, session, given, answer);
-        } catch (e) { // the jobs beside it are performed
+        } catch (e) { // the other jobs are performed
           client.log(`a job cannot be read by this client, and is given back: ${String(given?.["key"])}: ${textOf(e)}`);
           return [];
         }

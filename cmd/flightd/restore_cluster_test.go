@@ -252,7 +252,7 @@ func TestRestore_ClusterCycles(t *testing.T) {
 			}
 			fmt.Fprintf(&receipts, `{"key":%q,"outcome":"succeeded","body":{"id":"room_17","pnr":"X7"}}`+"\n", key)
 		}
-		for key := range w.effect { // a key that runs in the backup, and whose report is not withheld, would be blocked until the hold is over
+		for key := range w.effect { // a key with an open attempt in the backup and without a withheld report would be blocked until the end of the hold
 			state := w.state(key)
 			switch {
 			case state == "succeeded":

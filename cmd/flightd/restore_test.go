@@ -172,8 +172,9 @@ func TestRestore_EveryFormat(t *testing.T) {
 	}
 }
 
-// TestRestore_JobsAndSagas: jobs that wait in the backup, and steps and undos of sagas, have run since. flightd restore asked lists them; what the
-// operator imports does not run again, also of a saga that was started after the backup, and of one that was undone since.
+// TestRestore_JobsAndSagas restores a backup with waiting jobs and sagas that have run, or were undone, after the backup. flightd restore
+// asked lists the jobs, steps and undos, and those that the operator imports do not run again. The same holds for a saga that was started
+// after the backup.
 func TestRestore_JobsAndSagas(t *testing.T) {
 	s, a := startServer(t), newAgency(t)
 	require.Zero(t, s.flightd("sagas", "apply", a.path("trip.yaml")).code)

@@ -1,5 +1,5 @@
-// What the page Live knows: the events of the last hour, counted in slots of two seconds. Its memory is bounded: old slots are
-// dropped, and so are attempts that have been open for too long to be measured.
+// The data of the page Live: the events of the last hour, counted in slots of two seconds. Its memory is bounded: old slots
+// are dropped, and so are attempts that have been open for too long to be measured.
 import { stream, get } from "./api.js";
 
 export const mostSeconds = 3600, slotSeconds = 2;

@@ -131,7 +131,7 @@ export function Problem({ problem, stale }) {
   </div>`;
 }
 
-// Missing is the page of a flight or a saga that does not exist: it names what was asked for, and where to look.
+// Missing is the page for a flight or a saga that does not exist. It shows the requested key or id, and where to look.
 export const Missing = ({ what, of, problem }) => html`<h1 class="key">${of.key || of.id}</h1><${Problem} problem=${problem} />
   <p>${of.key && html`<a href=${"#/flights?" + new URLSearchParams({ contains: of.key.split("/").slice(of.key.split("/").length > 2 ? 2 : 1).join("/") })}>Look for keys with this id</a> · `}<a href=${`#/${what}s`}>All ${what}s</a></p>`;
 

@@ -35,7 +35,7 @@ export function keyParts(key) {
 // flightLink is the address of a flight; notifications use the same.
 export const flightLink = (f) => f.key ? "#/flight?" + new URLSearchParams({ namespace: keyParts(f.key).namespace, key: f.key }) : "#/flight?" + new URLSearchParams({ id: f.id });
 
-// command is the command that shows a flight in a shell, with what may be decided about it.
+// command is the shell command that shows a flight and the possible decisions about it.
 export const command = (f) => `flightd ${{ in_doubt: "doubt show", awaiting_approval: "approvals show" }[f.state] || "why"} ${/^[\w/.:%#,+=-]+$/.test(f.key) ? f.key : `'${f.key.replaceAll("'", `'\\''`)}'`}`;
 
 // doubtSince is when the last attempt of a flight in doubt ended.
@@ -89,7 +89,7 @@ const results = { happened: "it happened", not_happened: "it did not happen", fa
 export const resultText = (result) => results[result] || result;
 
 const note = (e) => e.note ? ` (${e.note})` : "";
-// person is the name of somebody who decided; the server records unknown for one who gave none.
+// person is the name of the person who decided. The server records a decision without a name as unknown.
 export const person = (name) => name && name !== "unknown" ? name : "an unnamed person";
 const who = (e) => person(e.actor);
 const reports = {

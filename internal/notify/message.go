@@ -34,7 +34,7 @@ type message struct {
 
 type data struct {
 	// Count is the number of events of a message about several events, and Since is the time of the first one. Rejected is the number
-	// of those events whose own message the target has rejected.
+	// of those events with a message that the target has rejected.
 	Count      int       `json:"count,omitzero"`
 	Rejected   int       `json:"rejected,omitzero"`
 	Since      string    `json:"since,omitzero"`

@@ -145,7 +145,7 @@ func (l *fakeLedger) Await(ctx context.Context, after flight.Version) error {
 	}
 }
 
-// happen adds an event of a flight. The action may begin with its namespace, or else it is of default.
+// happen adds an event of a flight. The action may begin with a namespace; otherwise the namespace is default.
 func (l *fakeLedger) happen(t *testing.T, action, id string, kind flight.EventKind, state flight.State) flight.Key {
 	namespace, name, ok := strings.Cut(action, "/")
 	if !ok {
@@ -300,8 +300,8 @@ func TestRepeatsHaveOneID(t *testing.T) {
 	})
 }
 
-// A message that the target never takes delays no other. When the target has taken others meanwhile, the message is set aside: a message
-// without its content has its doubt in its count, and names the rejection.
+// A message that the target never takes does not delay others. After the target has taken others, the message is set aside: its doubt is
+// counted in a message without its content, which also reports the rejection.
 func TestPoisonedMessage(t *testing.T) {
 	for _, status := range []int{0, 400, 403, 404, 410, 422, 429, 500, 503} {
 		synctest.Test(t, func(t *testing.T) {
@@ -420,8 +420,8 @@ func TestNamespacesAreServedInTurn(t *testing.T) {
 	}
 }
 
-// Whatever the target answers, and whenever the node dies, each doubt is in the count of a message in the end, and the stored position
-// stays a valid document.
+// For all answers of the target, and all times at which the node dies, each doubt is finally counted in a message, and the stored
+// position stays a valid document.
 func TestEachDoubtIsCounted(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

@@ -37,7 +37,7 @@ func (l *ledger) Now() flight.Time { return 1 }
 
 func (l *ledger) Header() flight.Header { return l.header }
 
-// jobs counts the drivers that it was told to wake, and the looks for sagas that are due, of which there are none.
+// jobs has no due sagas. It counts the calls that wake the driver and those that look for due sagas.
 type jobs struct {
 	driver.Jobs
 	told, looks int

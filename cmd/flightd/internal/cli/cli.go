@@ -17,7 +17,7 @@ type Terminal struct {
 	Out, Err io.Writer
 	Env      func(string) string
 	Environ  []string // all environment variables; nil in tests
-	Etc      string   // directory of the machine's settings; "": there is none
+	Etc      string   // directory of the machine's settings; empty if the machine has none
 }
 
 // App is one invocation of the program: its terminal and its settings.
