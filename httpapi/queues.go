@@ -142,7 +142,9 @@ func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, pauses boo
 	id := flight.QueueID(ns, action)
 	now := qr.documents.Document(id)
 	for range 3 {
-		if bad := qr.checkPauseNotOutdated(r, id, now, &d, pauses); bad != nil {
+		// A repeat changes nothing, and gets the first answer even if it is older than another change.
+		repeat := now == nil && !pauses || now != nil && pauses && now.Changed.Actor == d.actor && now.Changed.Reason == d.reason
+		if bad := qr.store.checkNotOutdated(r, id, now); bad != nil && !repeat {
 			return bad
 		}
 		version := cmp.Or(now, &flight.Document{}).Version
@@ -170,14 +172,6 @@ func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, pauses boo
 		now = reply.Document
 	}
 	return documentChanged()
-}
-
-// checkPauseNotOutdated is checkNotOutdated for pauses. It accepts a request that changes nothing, so that a repeat gets the first answer.
-func (qr *queueRoutes) checkPauseNotOutdated(r *http.Request, id flight.DocumentID, now *flight.Document, d *operatorRequest, pauses bool) *wire.Invalid {
-	if now == nil && !pauses || now != nil && pauses && now.Changed.Actor == d.actor && now.Changed.Reason == d.reason {
-		return nil
-	}
-	return qr.store.checkNotOutdated(r, id, now)
 }
 
 // maxLaneJobs is how many jobs of a lane are shown.

@@ -34,42 +34,36 @@ func (p Places) Of(pointer string) Place {
 // column; an error about a value is a *wire.Invalid. With *UnknownFields, which has every unknown field, ParseYAML also returns
 // the places.
 func ParseYAML(data []byte) (*Definition, Places, error) {
-	bodies, err := yamlfile.Parse(data)
-	if err != nil {
-		return nil, nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
-	}
-	if len(bodies) > 1 {
-		return nil, nil, badYAML(bodies[1], "", "a file has one definition")
-	}
-	var body ast.Node
-	if len(bodies) > 0 {
-		body = bodies[0]
-	}
-	if _, ok := body.(ast.MapNode); !ok {
+	docs, err := YAMLDocuments(data, nil)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(docs) > 1:
+		return nil, nil, badYAML(docs[1].Places[""], "", "a file has one definition")
+	case len(docs) == 0 || docs[0].JSON[0] != '{':
 		return nil, nil, wire.BadField("", "a definition begins with the line saga: NAME")
 	}
-	c := &converter{places: make(Places)}
-	if err := c.convert(body, ""); err != nil {
-		return nil, nil, err
-	}
-	d, err := Parse(c.out.Bytes())
+	d, err := Parse(docs[0].JSON)
 	if err != nil {
 		if bad, ok := errors.AsType[*wire.Invalid](err); ok {
-			at := c.places.Of(bad.Pointer)
+			at := docs[0].Places.Of(bad.Pointer)
 			bad.Detail = fmt.Sprintf("line %d, column %d: %s", at.Line, at.Column, bad.Detail)
-			if found := unknownFields(c.out.Bytes()); len(found) > 0 {
-				return nil, c.places, &UnknownFields{Found: found, first: bad}
+			if found := unknownFields(docs[0].JSON); len(found) > 0 {
+				return nil, docs[0].Places, &UnknownFields{Found: found, first: bad}
 			}
 		}
 		return nil, nil, err
 	}
-	return d, c.places, nil
+	return d, docs[0].Places, nil
 }
 
-// badYAML returns an error about a node.
-func badYAML(n ast.Node, pointer, detail string) error {
-	at := n.GetToken().Position
+func badYAML(at Place, pointer, detail string) error {
 	return wire.BadField(pointer, "line %d, column %d: %s", at.Line, at.Column, detail)
+}
+
+func placeOf(n ast.Node) Place {
+	at := n.GetToken().Position
+	return Place{at.Line, at.Column}
 }
 
 // converter writes YAML as JSON.
@@ -105,8 +99,7 @@ func YAMLDocuments(data []byte, isText func(pointer string) bool) (all []YAMLDoc
 
 func (c *converter) convert(n ast.Node, pointer string) error {
 	if _, ok := c.places[pointer]; !ok {
-		at := n.GetToken().Position
-		c.places[pointer] = Place{at.Line, at.Column}
+		c.places[pointer] = placeOf(n)
 	}
 	switch n.Type() {
 	case ast.IntegerType, ast.FloatType, ast.BoolType, ast.InfinityType, ast.NanType:
@@ -140,11 +133,11 @@ func (c *converter) convert(n ast.Node, pointer string) error {
 	case *ast.IntegerNode, *ast.FloatNode:
 		text := n.GetToken().Value
 		if !json.Valid([]byte(text)) {
-			return badYAML(n, pointer, text+" is no number of JSON; write it in decimal digits, or as a text in quotation marks")
+			return badYAML(placeOf(n), pointer, text+" is no number of JSON; write it in decimal digits, or as a text in quotation marks")
 		}
 		c.out.WriteString(text)
 	default:
-		return badYAML(n, pointer, fmt.Sprintf("%s is not supported here; write the value out", strings.ToLower(n.Type().String())))
+		return badYAML(placeOf(n), pointer, fmt.Sprintf("%s is not supported here; write the value out", strings.ToLower(n.Type().String())))
 	}
 	return nil
 }
@@ -166,7 +159,7 @@ func (c *converter) object(n ast.MapNode, pointer, name string) error {
 	for i, field := 0, n.MapRange(); field.Next(); i++ {
 		key, ok := field.Key().(ast.ScalarNode)
 		if !ok {
-			return badYAML(field.Key(), pointer, "the name of a field is a text")
+			return badYAML(placeOf(field.Key()), pointer, "the name of a field is a text")
 		}
 		if !first {
 			c.out.WriteByte(',')
@@ -177,12 +170,11 @@ func (c *converter) object(n ast.MapNode, pointer, name string) error {
 		if list {
 			at = fmt.Sprintf("/steps/%d", i)
 		}
-		place := field.Key().GetToken().Position
-		c.places[at] = Place{place.Line, place.Column}
+		c.places[at] = placeOf(field.Key())
 		if list {
 			step, ok := field.Value().(ast.MapNode)
 			if !ok {
-				return badYAML(field.Key(), at, "step "+text+" is not a mapping of fields; write {} for a step without any")
+				return badYAML(placeOf(field.Key()), at, "step "+text+" is not a mapping of fields; write {} for a step without any")
 			}
 			if err := c.object(step, at, text); err != nil {
 				return err
