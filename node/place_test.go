@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +109,32 @@ func TestMovedDirectoryWasStopped(t *testing.T) {
 	}
 	require.NoError(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada"}))
 	require.NoError(t, startError(t, Dev(copied, "127.0.0.1:0")))
+}
+
+// A restored backup was not only moved, whatever an operator says, also where it was accepted before.
+func TestRestoredDirectoryWasNotOnlyMoved(t *testing.T) {
+	parent := t.TempDir()
+	backup, restored := filepath.Join(parent, "backup"), filepath.Join(parent, "restored")
+	in := open(t, filepath.Join(parent, "data"), nil)
+	openAttempt(t, in.server.url(), "one")
+	answer, err := http.Get(in.server.url() + "/v1/backup")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.NoError(t, os.Mkdir(backup, 0o700))
+	tar := exec.Command("tar", "-x", "-C", backup)
+	tar.Stdin = answer.Body
+	require.NoError(t, tar.Run())
+	require.NoError(t, in.stopNode())
+	_, err = RestoreBackup(backup, restored)
+	require.NoError(t, err)
+	moved := Acceptance{Reason: "r", Actor: "ada", Moved: true}
+	var rejected *CopiedError
+	require.ErrorAs(t, AcceptRestore(restored, moved), &rejected)
+	require.NoFileExists(t, filepath.Join(restored, acceptanceName))
+	require.NoError(t, AcceptRestore(restored, Acceptance{Reason: "r", Actor: "ada"}))
+	require.ErrorAs(t, AcceptRestore(restored, moved), &rejected, "the word that something is missing was taken back")
+	require.NoError(t, startError(t, Dev(restored, "127.0.0.1:0")))
+	require.NoError(t, AcceptRestore(restored, moved), "it has run, and was stopped")
 }
 
 // A directory of an older build, which recorded the inode number of the lock file, is not taken for a copy. A copy is, also if

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,8 +41,8 @@ type Acceptance struct {
 // AcceptRestore stores an operator's word in a data directory whose node does not run, and makes the directory an original:
 // a copy of it, or another ledger put into it, is not accepted by this word. The next start acts on it. Errors:
 // *LockedError; *flight.InvalidError if the directory has no ledger, or is that of a node of a cluster and was not moved;
-// *CopiedError if it was moved, and its node was not stopped before. A start cannot find that out: one that is rejected closes
-// the ledger, and the next one would find a ledger that was closed.
+// *CopiedError if it was not only moved: its node was not stopped before, or it was restored from a backup and has not run since.
+// A start cannot find that out: one that is rejected closes the ledger, and the next one would find a ledger that was closed.
 //
 // If the process dies during AcceptRestore, the directory starts as if it had ended, or is rejected as before.
 func AcceptRestore(data string, a Acceptance) error {
@@ -57,11 +58,7 @@ func AcceptRestore(data string, a Acceptance) error {
 	}
 	defer lock.Close()
 	if a.Moved {
-		closed, err := clusterstore.WasClosed(filepath.Join(data, "ledger"))
-		if err == nil && !closed {
-			err = &CopiedError{Dir: data, NotOnly: true}
-		}
-		if err != nil {
+		if err := checkOnlyMoved(data); err != nil {
 			return err
 		}
 	}
@@ -73,6 +70,23 @@ func AcceptRestore(data string, a Acceptance) error {
 		return err
 	}
 	return writePlace(data)
+}
+
+// checkOnlyMoved returns *CopiedError unless a node has run in the directory, and was stopped, since the directory was restored or copied: its
+// ledger then lacks nothing.
+func checkOnlyMoved(data string) error {
+	if earlier, err := readAcceptance(data); err != nil || earlier != nil && !earlier.Moved {
+		return cmp.Or[error](err, &CopiedError{Dir: data})
+	}
+	_, ofOlder := os.Stat(filepath.Join(data, placeName))
+	if _, err := os.Stat(filepath.Join(data, "ledger", placeName)); err != nil && ofOlder != nil {
+		return &CopiedError{Dir: data} // each start writes the file, and RestoreBackup does not
+	}
+	closed, err := clusterstore.WasClosed(filepath.Join(data, "ledger"))
+	if err == nil && !closed {
+		err = &CopiedError{Dir: data, NotOnly: true}
+	}
+	return err
 }
 
 // readAcceptance returns the operator's word in a data directory; nil: none.

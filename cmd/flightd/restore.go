@@ -68,7 +68,7 @@ func restoreError(err error, dataHint string) error {
 	case errors.Is(err, clusterstore.ErrNewer):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "use the version of flightd that made the backup, or a newer one"}
 	case errors.As(err, new(*node.CopiedError)):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "stop its node with SIGTERM, then move the directory; if the node cannot run any more, accept without --moved: nothing opens then until a person has said which effects happened"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "if its node runs, stop it with SIGTERM, then move the directory; else accept without --moved: nothing opens then until a person has said which effects happened"}
 	case errors.As(err, new(*flight.InvalidError)):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: dataHint}
 	}
@@ -88,7 +88,7 @@ away, and opens no flight until flightd restore finish.
 
 --moved says that the directory was moved after a clean stop, and that no other copy of it has run since. Then nothing is
 missing, and the next start opens flights at once. The audit log has your statement. It is rejected if the node was not
-stopped: the directory may be a copy of a node that ran on.`,
+stopped, because the directory may be a copy of a node that ran on, and for a backup that was restored.`,
 		Example: `  flightd restore accept --data /var/lib/flightd --reason 'restored the backup of Friday: the disk died'
   flightd restore accept --data /srv/flightd --moved --reason 'new disk'`,
 		Args: cli.ExactArgs(0, "no arguments"),
