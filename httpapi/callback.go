@@ -79,6 +79,8 @@ func (cr *callbackRoutes) callback(w http.ResponseWriter, r *http.Request) error
 		return noCallback()
 	}
 	switch f, err := cr.flightOf(r, token.ID, flight.Key{}); {
+	case err == nil && f == nil && header.Reconciling: // the restore has lost the attempt: its key may be opened or imported yet
+		return &effect.Unavailable{Code: string(wire.Reconciling), Cause: errors.New("the callback was not taken; send it again")}
 	case err == nil && f == nil:
 		return noCallback()
 	case err == nil && f.Key.IsZero() && (r.ContentLength < 0 || r.ContentLength > bodyPace): // a tombstone stores no evidence

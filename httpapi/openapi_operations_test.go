@@ -172,7 +172,7 @@ func callbackOperations() []Operation {
 		AnyBody: "With `outcome` in the query: the receipt, of any content type.",
 		Request: wire.CallbackRequest{}, Example: `{"outcome":"succeeded","external_id":"job_7","body":{"video":"https://farm.example/7.mp4"}}`,
 		Answers:  []Answer{{Status: http.StatusOK, About: "the outcome is recorded", Content: jsonContent(wire.CallbackAnswer{})}},
-		Problems: codes(bodyCodes, wire.NotFound, wire.Fenced, wire.CallbackEarly, wire.ReportPending, wire.LeaseUnavailable),
+		Problems: codes(bodyCodes, wire.NotFound, wire.Fenced, wire.CallbackEarly, wire.ReportPending, wire.LeaseUnavailable, wire.Reconciling),
 	}}
 }
 

@@ -57,3 +57,23 @@ func TestRestoreAsked_HasWhatMayRun(t *testing.T) {
 	}
 	requireProblem(t, d.get("/v1/restore/asked?after=nonsense"), 400, wire.InputInvalid)
 }
+
+// The provider of an attempt that the restore has lost calls again until the restore is finished: a 404 would end its deliveries, and the
+// receipt would be lost.
+func TestRestore_CallbackOfALostFlightIsRepeated(t *testing.T) {
+	var operator httpapi.Operator
+	var ledger httpapi.Ledger
+	d := newTestServer(t, func(c *httpapi.Config) { operator, ledger, c.Restores = c.Operator, c.Ledger, askedFor(nil) })
+	header := ledger.Header()
+	lost := flight.CallbackToken{ID: flight.MustKey("default/render/lost").FlightID(), Generation: 1, Token: flight.Token{StoreEpoch: header.StoreEpoch, Number: 1}}
+	call := func() reply { return d.post("/v1/callbacks/"+lost.Seal(header.Secret), `{"outcome":"succeeded"}`) }
+	requireProblem(t, call(), 404, wire.NotFound)
+	_, err := operator.Propose(t.Context(), &flight.Restore{From: header.StoreEpoch})
+	require.NoError(t, err)
+	r := call()
+	requireProblem(t, r, 503, wire.Reconciling)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+	_, err = operator.Propose(t.Context(), &flight.FinishRestore{Epoch: ledger.Header().StoreEpoch, Force: true})
+	require.NoError(t, err)
+	requireProblem(t, call(), 404, wire.NotFound)
+}
