@@ -80,7 +80,7 @@ func (n *node) lastBackup() wire.Time {
 
 // Asked implements httpapi.Restores.
 func (n *node) Asked(after string, limit int) (keys []string, total int) {
-	return n.asked.page(after, limit)
+	return n.asked.Load().page(after, limit)
 }
 
 // ledgerBehind reports whether this ledger, which leads, does not reach a position that a caller was told, and says so.

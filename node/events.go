@@ -16,11 +16,11 @@ import (
 // metrics handle the same events first and then call these functions.
 
 // executorEvents also notes the keys that were asked for after a restore.
-func executorEvents(log *slog.Logger, asked **askedKeys) executor.Events {
+func executorEvents(log *slog.Logger, asked *atomic.Pointer[askedKeys]) executor.Events {
 	return executor.Events{
 		Called: func(key flight.Key, result string, _ time.Duration) {
 			if result == executor.ResultReconciling {
-				(*asked).add(key)
+				asked.Load().add(key)
 			}
 		},
 		InDoubt: func(key flight.Key, attempt uint32, cause string) {

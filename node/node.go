@@ -82,8 +82,8 @@ type node struct {
 	parts     *group
 	// acceptance is the operator's word about a copied or restored directory; nil: none.
 	acceptance *Acceptance
-	asked      *askedKeys   // since the ledger was restored
-	certs      *cert.Served // nil: plain HTTP
+	asked      atomic.Pointer[askedKeys] // since the ledger was restored
+	certs      *cert.Served              // nil: plain HTTP
 
 	server *server
 	store  *clusterstore.Store

@@ -163,11 +163,12 @@ func (n *node) acceptRestore(ctx context.Context) error {
 }
 
 // openAsked reads the keys that were asked for since the last restore, while that is not finished.
-func (n *node) openAsked() (err error) {
+func (n *node) openAsked() error {
 	if n.store.Header().Reconciling {
 		n.cfg.Logger.Warn("the ledger was restored: nothing opens before flightd restore finish; flightd restore asked lists what callers want")
 	}
-	n.asked, err = openAsked(filepath.Join(n.cfg.Data, askedName), n.store.Header().Reconciling, n.cfg.Logger)
+	asked, err := openAsked(filepath.Join(n.cfg.Data, askedName), n.store.Header().Reconciling, n.cfg.Logger)
+	n.asked.Store(asked)
 	return err
 }
 

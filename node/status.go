@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,7 +25,8 @@ const (
 	appliedPath  = "/-/applied"
 	defragPath   = "/-/defragment" // gives the turn; repeating it is harmless
 
-	leaderStatusPath = statusPath + "?leader" // of a node that acts: it takes the counts of duplicates
+	askedPath  = statusPath + "?asked=" // and the number of keys that the asking node has of the other's askedKeys
+	leaderPart = "&leader"              // of a node that acts: it takes the counts of duplicates
 )
 
 // status is what a node says of itself to the others, twice a second.
@@ -49,6 +51,7 @@ type status struct {
 	EtcdFull  bool      `json:"etcd_full,omitempty"`  // that member rejects claims until then
 
 	Duplicates [][]byte `json:"duplicates,omitempty"` // to a node that acts: counts that it shall propose, each an encoded CountDuplicates
+	Asked      []string `json:"asked,omitempty"`      // the next of its askedKeys
 }
 
 // view is the newest status of another node.
@@ -58,6 +61,7 @@ type view struct {
 	wall   time.Duration // how far the node's wall clock is ahead of this one's
 	err    error         // of the newest request
 	own    uint64        // last entry that this node had applied when it sent the request
+	asked  int           // how many of the node's askedKeys this one has copied since the node answers
 }
 
 const (
@@ -93,11 +97,16 @@ func (p *poller) once(ctx context.Context) {
 	for _, name := range c.others() {
 		asked.Go(func() {
 			v := &view{sent: time.Now(), own: p.store.LastApplied().Index}
-			path := statusPath
+			if old := c.viewOf(name); old != nil && old.err == nil {
+				v.asked = old.asked
+			}
+			path := askedPath + strconv.Itoa(v.asked)
 			if p.act.Load() != nil {
-				path = leaderStatusPath
+				path += leaderPart
 			}
 			v.err = c.ask(bounded, name, path, &v.status)
+			v.asked += p.asked.Load().copy(v.status.Asked)
+			v.status.Asked = nil
 			took := time.Since(v.sent)
 			addDuplicates(p.store, v.status.Duplicates)
 			v.status.Duplicates = nil
@@ -260,6 +269,10 @@ func (p peerAPI) handler() http.Handler {
 		s := p.status()
 		if store := p.openStore.Load(); store != nil && r.URL.Query().Has("leader") {
 			s.Duplicates = takeDuplicates(store)
+		}
+		if asked := p.asked.Load(); asked != nil && p.store.Header().Reconciling {
+			n, _ := strconv.Atoi(r.URL.Query().Get("asked"))
+			s.Asked = asked.since(max(n, 0))
 		}
 		writeAnswer(w, s)
 	})

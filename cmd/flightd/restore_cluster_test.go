@@ -143,6 +143,12 @@ func TestRestore_Runbook(t *testing.T) {
 	keys, err := os.ReadFile(filepath.Join(dir, "keys.txt"))
 	require.NoError(t, err)
 	require.Equal(t, "default/exec/pay-2\n", string(keys))
+	for _, data := range []string{"flightd-restored", "b2", "c2"} { // any node may be the next to lead, and to be asked for the keys
+		Eventually(t, data+" has the keys", 60*time.Second, func() bool {
+			asked, _ := os.ReadFile(filepath.Join(dir, data, "ASKED"))
+			return string(asked) == string(keys)
+		})
+	}
 	early, err := b.command("flightd restore finish").CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(early), "the hold lasts")
