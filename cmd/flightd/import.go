@@ -136,6 +136,9 @@ func (r *lineReader) next() ([]byte, error) {
 	if len(line) > 0 {
 		r.number++
 	}
+	if r.number == 1 {
+		line = bytes.TrimPrefix(line, []byte("\ufeff")) // some editors begin a file with it
+	}
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		for errors.Is(err, bufio.ErrBufferFull) {

@@ -94,7 +94,7 @@ func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 	r = s.flightd("import", other)
 	require.Equal(t, cli.ExitFailed, r.code, "another receipt: %v", r)
 	require.Contains(t, r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1", "another receipt: %v", r)
-	r = s.flightd("import", tempFile(t, good))
+	r = s.flightd("import", tempFile(t, "\ufeff"+good))
 	require.True(t, strings.HasPrefix(r.out, "1 line in "), "one line: %v", r)
 	require.Contains(t, r.out, "1 existed already", "one line: %v", r)
 	r = s.flightd("import", tempFile(t, good), "-n", "billing")

@@ -2,6 +2,8 @@
 package yamlfile
 
 import (
+	"strings"
+
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
@@ -9,10 +11,10 @@ import (
 )
 
 // Parse returns the bodies of the documents that have content. The library's parser ignores everything behind an empty document, so
-// Parse first removes the separators of empty documents.
+// Parse first removes the separators of empty documents, and the byte order mark with which some editors begin a file.
 func Parse(data []byte) (bodies []ast.Node, err error) {
 	var tokens token.Tokens
-	for _, t := range lexer.Tokenize(string(data)) {
+	for _, t := range lexer.Tokenize(strings.TrimPrefix(string(data), "\ufeff")) {
 		if t.Type == token.CommentType {
 			continue
 		}
