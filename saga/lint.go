@@ -392,7 +392,7 @@ func (l *linter) duration(i int, at string, d Duration) {
 		l.add(i, at, "", "%v is negative", d)
 	case time.Duration(d) > wire.MaxDuration: // the clients reject a job with a longer duration
 		l.add(i, at, "", "%v is too long; at most %v are allowed", d, Duration(wire.MaxDuration))
-	case d > 0 && d < Duration(time.Millisecond):
-		l.add(i, at, "", "%v is less than a millisecond", d)
+	case time.Duration(d)%time.Millisecond != 0:
+		l.add(i, at, "", "%v is not a whole number of milliseconds", d)
 	}
 }

@@ -125,6 +125,7 @@ func TestLint(t *testing.T) {
 		{`{"name": "a", "timer": "1h", "action": "b"}`, "/steps/0/action: step a: an approval or a timer has no effect of its own, so it cannot have action (remove action)"},
 		{`{"name": "a", "timer": "-1h"}`, "/steps/0/timer: step a: -1h is negative"},
 		{`{"name": "a", "no_undo": true, "timeout": "400d"}`, "/steps/0/timeout: step a: 9600h is too long; at most 8784h are allowed"},
+		{`{"name": "a", "no_undo": true, "timeout": "1500us"}`, "/steps/0/timeout: step a: 1.5ms is not a whole number of milliseconds"},
 		{`{"name": "a", "no_undo": true, "recovery": "retry"}`, `/steps/0/recovery: step a: "retry" is none of hold, resend and verify`},
 		{`{"name": "a", "no_undo": true, "recovery": "resend", "provider_window": "31d"}`, "/steps/0/provider_window: step a: 744h is longer than the retention of receipts, 720h"},
 		{`{"name": "a", "no_undo": true, "provider_window": "1d"}`,

@@ -81,7 +81,7 @@ var fieldInMS = regexp.MustCompile(`\w+_ms\b`)
 func milliseconds(v any) (int64, bool) {
 	text, _ := v.(string)
 	d, err := cli.ParseDuration(text)
-	return d.Milliseconds(), err == nil && d >= 0 && (d == 0 || d >= time.Millisecond)
+	return d.Milliseconds(), err == nil && d >= 0 && d%time.Millisecond == 0
 }
 
 // convertFile converts an object of a file to an object of the API, in place. Its error names a field of the file.

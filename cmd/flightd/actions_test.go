@@ -65,6 +65,7 @@ func TestActions_MistakesInAFile(t *testing.T) {
 		"action: mail\nretry: { attempts: 8, often: 1s }\n":          `bad.yaml:2:23: action mail: retry.often: unknown field`,
 		"action: mail\ntimeout: 30\n":                                `is not a duration`,
 		"action: mail\ntimeout: -30s\n":                              `is not a duration`,
+		"action: mail\ntimeout: 1500us\n":                            `is not a duration`,
 		"action: mail\ntimeout: soon\n":                              `is not a duration`,
 		"action: mail\naction: sms\n":                                `[2:1] mapping key "action" already defined`,
 		"action: mail\nrecovery: again\n":                            `action mail: recovery: must be hold, resend or verify`,

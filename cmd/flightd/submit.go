@@ -78,8 +78,8 @@ A conflict is a line whose key has another input.`,
 				return cli.UsageError("a duration cannot be negative")
 			case cmd.Flags().Changed("lane") && s.job.Lane == "":
 				return cli.UsageError("--lane is empty; leave it out for jobs without a lane")
-			case slices.ContainsFunc([]time.Duration{s.window, s.timeout, s.settle, s.delay, s.approvalExpires}, func(d time.Duration) bool { return d > 0 && d < time.Millisecond }):
-				return cli.UsageError("a duration is 0, which often means no limit, or at least 1ms")
+			case slices.ContainsFunc([]time.Duration{s.window, s.timeout, s.settle, s.delay, s.approvalExpires}, func(d time.Duration) bool { return d%time.Millisecond != 0 }):
+				return cli.UsageError("a duration is a whole number of milliseconds; 0 often means no limit")
 			}
 			s.job.Policy = wire.Policy{Recovery: s.recovery.Value, ProviderWindowMS: s.window.Milliseconds(), SettleMS: s.settle.Milliseconds(), AttemptTimeoutMS: s.timeout.Milliseconds()}
 			if s.approval || s.approvalExpires > 0 {
