@@ -146,6 +146,7 @@ func TestDecideMany_Mistakes(t *testing.T) {
 		"submit charge o-1 -f jobs.ndjson":                              "name an action, and the id",
 		"submit charge -f jobs.ndjson --wait forever":                   "are for one job",
 		"submit charge o-1 --input {a --server 127.0.0.1:1 --delay -1s": "cannot be negative",
+		"submit charge o-1 --server 127.0.0.1:1 --attempts -1":          "--attempts",
 		"submit charge o-1 --recovery never":                            "hold, resend, verify",
 		"work -- true":                                                  "name an action, and write the command after --",
 		"work charge":                                                   "name an action, and write the command after --",

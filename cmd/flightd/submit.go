@@ -76,6 +76,8 @@ A conflict is a line whose key has another input.`,
 				return cli.UsageError("--input and --wait are for one job")
 			case s.window < 0 || s.timeout < 0 || s.settle < 0 || s.delay < 0 || s.approvalExpires < 0:
 				return cli.UsageError("a duration cannot be negative")
+			case s.attempts < 0:
+				return cli.UsageError("--attempts cannot be negative; 0 is the default, eight")
 			case cmd.Flags().Changed("lane") && s.job.Lane == "":
 				return cli.UsageError("--lane is empty; leave it out for jobs without a lane")
 			case slices.ContainsFunc([]time.Duration{s.window, s.timeout, s.settle, s.delay, s.approvalExpires}, func(d time.Duration) bool { return d%time.Millisecond != 0 }):
