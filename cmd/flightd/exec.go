@@ -35,7 +35,7 @@ The command's environment has IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, F
 pass the first to a provider that honours idempotency keys. FLIGHTD_TOKEN is removed unless --pass-token is given. Its
 standard input is empty, or the file of --input; data on standard input is rejected without --input -.
 
-The command line is stored and shown with a doubt, unless it is longer than 4 KiB. Give --secret-args if an argument is a secret.
+The command line is stored and shown with a doubt, unless it is longer than 4 KiB or not valid text. Give --secret-args if an argument is a secret.
 
 While another caller holds the key, exec waits (--wait) and prints after two seconds which process holds it.
 

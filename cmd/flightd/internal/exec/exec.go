@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
@@ -19,7 +20,7 @@ import (
 // commandInput is the stored input of a flight: enough to recognize the command.
 type commandInput struct {
 	Program     string   `json:"program"`
-	Argv        []string `json:"argv,omitempty"` // for people; absent with --secret-args and if it is long
+	Argv        []string `json:"argv,omitempty"` // for people; absent with --secret-args, if it is long, and if no JSON holds it
 	ArgvSHA256  string   `json:"argv_sha256"`
 	Stdin       *string  `json:"stdin,omitempty"`
 	StdinBase64 []byte   `json:"stdin_base64,omitempty"`
@@ -106,10 +107,14 @@ func newSubmission(a *cli.App, f *Flags, argv []string) (flight.Submission, erro
 		return flight.Submission{}, err
 	}
 	data := fingerprinted
-	if line := strings.Join(argv, " "); !f.secretArgs && len(line) <= maxStoredArgv {
+	if line := strings.Join(argv, " "); !f.secretArgs && len(line) <= maxStoredArgv && utf8.ValidString(line) {
 		input.Argv = argv // outside the fingerprint: a call with --secret-args is the same call
-		if data, err = json.Marshal(input); err != nil {
+		with, err := json.Marshal(input)
+		if err != nil {
 			return flight.Submission{}, err
+		}
+		if _, err = flight.CanonicalJSON(with); err == nil { // else an argument has a character that no input may have
+			data = with
 		}
 	}
 	if len(data) > flight.MaxInput {

@@ -119,6 +119,12 @@ func TestCLI_ArgumentsAreStoredUnlessTheyAreSecrets(t *testing.T) {
 	require.Equal(t, hidden.Fingerprint, shown.Fingerprint)
 	_, text = submit(false, "/opt/pay.sh", strings.Repeat("x", maxStoredArgv))
 	require.NotContains(t, text, "xxx")
+	for _, word := range []string{"\xff", "\uffff", "\ufdd0"} { // JSON would change the first, and an input may not have the others
+		s, text := submit(false, "printf", word)
+		require.NotContains(t, text, `"argv":`, "%q", word)
+		_, err := flight.CanonicalJSON(s.Input.Data)
+		require.NoError(t, err, "%q", word)
+	}
 	e, at := newTestAttempt(t, []string{"/bin/false"}, false)
 	_, message, _ := cli.Explain(e.conclude(at.Key(), effect.Result{}, &effect.Conflict{Key: at.Key(), Fields: []string{"/argv", "/argv/1", "/argv_sha256"}}))
 	require.Contains(t, message, "the command line differs")
