@@ -1007,7 +1007,10 @@ def _json_form(value: Any, problems: List[str], where: str = "", outer: Tuple[in
 def _input(value: Any, what: str = "input") -> Any:
     """Returns an input as it is sent, or raises a ValueError that has the place of a part that JSON cannot hold."""
     problems: List[str] = []
-    form = _json_form(value, problems)
+    try:
+        form = _json_form(value, problems)
+    except RecursionError:
+        problems.append("it contains itself, or is nested too deep")
     if problems:
         raise ValueError(f"{what}: {problems[0]}")
     return form
@@ -1044,7 +1047,7 @@ def _encode(value: Any, content_type: str) -> Tuple[str, bytes, str]:
     sent, problems = getattr(value, "_sent", None), cast(List[str], [])
     if value is None:
         return content_type, b"", ""
-    if sent and _decode(*sent) == value:
+    if sent and repr(_decode(*sent)) == repr(value):  # True is no 1
         return content_type or sent[0], sent[1], ""
     if isinstance(value, (bytes, bytearray)):
         return _to_text(content_type or "application/octet-stream"), bytes(value), ""
@@ -1135,16 +1138,29 @@ def _awaited(value: Any) -> Any:
     return value
 
 
-def _result_of(value: Any) -> Any:
-    """Returns the value as _awaited does. It raises TypeError for a value whose work has not run."""
+def _take_result(f: "Flight", value: Any) -> None:
+    """Makes the value that a caller's function has returned the result of its flight, after its work has ended. If the function
+    has returned None, the result is what it has set. It raises TypeError for a value whose work has not run."""
     value = _awaited(value)
     _check_ran(value)
-    return value
+    if value is not None:
+        f.result = value
 
 
 def _check_ran(value: Any) -> None:
     """Raises TypeError if a result is a function, or if it or a value in it is a coroutine, a generator or a future: work that has not run."""
-    for v in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else (value,):
+    rest, seen = [value], {}  # type: List[Any], Dict[int, Any]
+    while rest:
+        v = rest.pop()
+        if id(v) in seen:
+            continue
+        seen[id(v)] = v
+        if isinstance(v, (list, tuple, set, frozenset, collections.deque)):
+            rest.extend(v)
+        elif isinstance(v, dict):
+            rest.extend(v.values())
+        elif dataclasses.is_dataclass(v) and not isinstance(v, type):
+            rest.extend(getattr(v, part.name, None) for part in dataclasses.fields(v))
         lazy = isinstance(v, (concurrent.futures.Future, collections.abc.Iterator, collections.abc.AsyncIterator))
         if (lazy or v is value and callable(v) or inspect.isawaitable(v)) and _status_of(v) is None:
             if inspect.iscoroutine(v):
@@ -1790,7 +1806,7 @@ class Client:
             _check_plain_http(addresses)
         context = _tls_context(ca_file, client_cert) if any(a.scheme == "https" for a in addresses) else None
         self._servers = [_Server(a, context) for a in addresses]
-        if retry_timeout <= 0 or report_wait <= 0:
+        if not (retry_timeout > 0 and report_wait > 0):  # NaN would be a try without end
             raise ValueError("retry_timeout and report_wait must be positive")
         self._ttl, self._retry_timeout, self._report_wait, self._owner_name = ttl, retry_timeout, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
@@ -1859,13 +1875,13 @@ class Client:
             request["fingerprint"] = "none"
         if recovery == "verify" and look_up is None:
             raise ValueError('recovery "verify" needs look_up')
-        if wait != wait:
-            raise ValueError("wait is not a number")
+        if wait is not None and (not isinstance(wait, (int, float)) or wait != wait):
+            raise ValueError(f"wait: {wait!r} is not a number of seconds")
         for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
                                     ("provider_window_ms", provider_window)):
             if seconds is not None:
                 request[field_name] = _ms(field_name[:-3], seconds)
-        if retention:
+        if retention not in ("", None):
             request["retention"] = retention
         if look_up is not None and recovery != "verify":
             request["lookup"] = True
@@ -1875,10 +1891,12 @@ class Client:
         """Calls ``act`` once for the key, inside ``effect()``, and returns its result. After a ``NotDone`` it calls again, up
         to ``retries`` times, after the provider's pause or one that doubles from 0.1 s. ``options`` are those of ``once``."""
         _check_runs(act)
+        if retries < 0:
+            raise ValueError(f"retries: {retries} is negative, and nothing would run")
         for pause in (0.1 * 2 ** min(n, 7) for n in range(retries + 1)):
             try:
                 with self.once(name, id, input, **options) as f, f.effect():
-                    f.result = _result_of(act(f))
+                    _take_result(f, act(f))
                 return f.result
             except (NotDone, Unsettled) as e:
                 retries -= 1
@@ -1894,7 +1912,7 @@ class Client:
         try:
             return self._ask("GET", "/v1/flights/" + _flight_id_for_key(key), must_contain="state")[0]
         except Error as e:
-            if e.code != "not_found":
+            if e.code != "not_found" or not _flight_id_of(e.problem):  # without the flight, it is about the path
                 raise
             return None
 
@@ -1947,8 +1965,8 @@ class Client:
         if input is not None:
             request["input"] = _input(input)
         if options.get("run_at") is not None:
-            if options["run_at"].utcoffset() is None:
-                raise ValueError(f"run_at: {options['run_at']} has no time zone")
+            if not isinstance(options["run_at"], datetime.datetime) or options["run_at"].utcoffset() is None:
+                raise ValueError(f"run_at: {options['run_at']} is not a datetime, or has no time zone")
             request["run_at"] = options["run_at"].astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if options.get("delay") is not None:
             request["delay_ms"] = _ms("delay", options["delay"])
@@ -3121,7 +3139,7 @@ class Handler:
                 except Exception as e:  # also one of the dataclass itself
                     raise NotDone(f"the input is not a {getattr(self._type, '__name__', '')}: {e}") from e
             with f.effect():
-                f.result = _result_of(self.act(f, value))
+                _take_result(f, self.act(f, value))
 
     def _read(self, input: Any) -> Any:
         if self._type is None:

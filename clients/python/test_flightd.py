@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -216,9 +217,10 @@ class TestOnce(unittest.TestCase):
         self.assertIs(type(pickle.loads(pickle.dumps(changed))), bytes)
         answer.content, answer.headers = b'{"id": 1}', {"Content-Type": "application/json"}
         changed, self.id = flightd.ok(answer), uuid.uuid4().hex
-        changed["id"] = 2
-        self.run_once(changed)
-        self.assertEqual(self.run_once(None).result, {"id": 2})
+        for id in (2, True, 1.0):
+            changed["id"], self.id = id, uuid.uuid4().hex
+            self.run_once(changed)
+            self.assertEqual(repr(self.run_once(None).result), repr({"id": id}))
 
     def test_a_long_result_is_complete_for_the_executor_and_truncated_for_duplicates(self):
         for content_type, value, kept in (("", "x" * 100_000, b'"' + b"x" * 65_535),
@@ -261,14 +263,24 @@ class TestOnce(unittest.TestCase):
                 self.client.call("test", self.id + "-loop", {}, lambda f: act(f))
         asyncio.run(in_a_loop())
         self.assertIsNone(self.client.get("test", self.id + "-new"))
+        cyclic = []
+        cyclic.append(cyclic)
         for i, make in enumerate((lambda: act(None), lambda: lazily(None), lambda: lazily_too(None), lambda: act, lambda: [lazily(None)],
-                                  concurrent.futures.Future)):
+                                  lambda: {"a": {"b": act(None)}}, lambda: Paid("1", act(None)), lambda: collections.deque([[lazily(None)]]),
+                                  lambda: [cyclic, act(None)], concurrent.futures.Future)):
             with self.subTest(i):
                 with self.assertRaises(flightd.InDoubt) as caught:
                     with self.client.once("test", f"{self.id}-{i}") as f, f.effect():
                         f.result = make()
                 self.assertRegex(str(caught.exception.__cause__), "may not have run")
         self.assertEqual(len(ran), 2)
+
+    def test_a_result_that_the_function_has_set_is_kept(self):
+        def act(f):
+            f.result = {"id": "ch_1"}
+        for _ in ("executed", "replayed"):
+            self.assertEqual(self.client.call("test", self.id, {}, act), {"id": "ch_1"})
+        self.assertEqual(self.client.call("test", self.id + "-returned", {}, lambda f: act(f) or 5), 5)
 
     def test_a_swallowed_error_of_an_effect_is_no_success(self):
         def once(name, *errors, result=None, **options):
@@ -963,6 +975,10 @@ class TestOnce(unittest.TestCase):
         self.assertIsNone(self.client.get("test", self.id))
         self.run_once(1)
         self.assertEqual((self.client.get("test", self.id) or {})["receipt"]["body"], 1)
+        address = os.environ["FLIGHTD_ADDR"].rstrip("/") + "/v1"  # no route is there, and so no word about the key
+        with contextlib.closing(flightd.Client(address, spool=self.spool.name)) as client, self.assertRaises(flightd.Error) as caught:
+            client.get("test", self.id)
+        self.assertEqual(caught.exception.code, "not_found")
 
     def test_a_fork_opens_its_own_session(self):
         def act(client, name):
@@ -1428,7 +1444,7 @@ class TestJobs(unittest.TestCase):
         results = {"future": lambda: pool.submit(lambda: ran.append(1) or "ran"), "coroutine": later,
                    "awaitable": lambda: Awaitable(later), "generator": lambda: lazily(1, 1),
                    "map": lambda: map(ran.append, [1]), "function": lambda: later, "partial": lambda: functools.partial(ran.append, 1),
-                   "list": lambda: [lazily(1, 1)], "dict": lambda: {"a": later()}}
+                   "list": lambda: [lazily(1, 1)], "dict": lambda: {"a": later()}, "nested": lambda: {"a": [later()]}}
 
         @self.client.worker(self.action)
         def act(job, input):
@@ -1470,6 +1486,18 @@ class TestJobs(unittest.TestCase):
         for wrong in (lambda: self.client.worker("a", window="24 hours"), self.client.run):
             with self.assertRaises(ValueError):
                 wrong()
+        nan = float("nan")
+        deep = functools.reduce(lambda inner, _: [inner], range(5000), [])
+        for wrong, text in (
+            (lambda: flightd.Client(retry_timeout=nan), "retry_timeout and report_wait"), (lambda: flightd.Client(report_wait=nan), "retry_timeout and report_wait"),
+            (lambda: self.client.once("a", "b", wait="3"), "wait"), (lambda: self.client.once("a", "b", wait=nan), "wait"),
+            (lambda: self.client.call("a", "b", {}, lambda f: 1, retries=-1), "retries"), (lambda: self.client.submit("a", "b", run_at="2027-01-31"), "run_at"),
+            (lambda: self.client.submit("a", "b", run_at=datetime.date(2027, 1, 31)), "run_at"), (lambda: self.client.submit("a", "b", deep), "nested too deep"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                wrong()
+        with self.assertRaisesRegex(flightd.Error, "/retention"), self.client.once("a", "b", retention=0) as f, f.effect():
+            pass
 
     def test_the_command_drains(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -40,7 +40,7 @@ test("the executor keeps its result, and duplicates get its JSON", async () => {
     [{ a: [1, 2.5], u: undefined, d: new Date(0) }, { a: [1, 2.5], d: "1970-01-01T00:00:00.000Z" }],
     ["é\u2028", "é\u2028"], [0, 0], [null, null], [undefined, undefined], [new Uint8Array([0, 255]), new Uint8Array([0, 255])],
     [new Map([["a", 1n], ["b", 2n ** 63n]]), { a: 1, b: 2n ** 63n }], [new Set([1, "x"]), [1, "x"]], [2n ** 53n + 1n, 2n ** 53n + 1n],
-    ["e\u0301", "e\u0301"], ["\ufeff", "\ufeff"], [{ status: 201, headers: {}, config: {}, data: { id: "ch_1" }, request: {} }, { id: "ch_1" }],
+    ["e\u0301", "e\u0301"], ["\ufeff", "\ufeff"], [-0, -0], [{ status: 201, headers: {}, config: {}, data: { id: "ch_1" }, request: {} }, { id: "ch_1" }],
   ];
   for (const [value, want] of rows) {
     id = randomUUID();
@@ -166,7 +166,7 @@ test("work that has not run is never a success", async () => {
   function* lazily(): Generator<number> { ran.push(1); yield 1; }
   async function* lazilyToo(): AsyncGenerator<number> { ran.push(1); yield 1; }
   const makes: (() => unknown)[] = [lazily, lazilyToo, () => lazily, () => [lazily()], () => ({ a: lazily() }), () => ({ charge: Promise.resolve(1) }),
-    () => [Promise.resolve(1)], () => [lazily]];
+    () => [Promise.resolve(1)], () => [lazily], () => ({ a: { b: Promise.resolve(1) } }), () => [[lazily()]], () => new Map([["a", new Set([lazilyToo()])]])];
   for (const make of makes) {
     id = randomUUID();
     await assert.rejects(run(1).then(() => client.once("test", id + "-x", 1, (f) => f.effect(() => make()))),
@@ -398,6 +398,10 @@ test("invalid arguments are rejected before any request", async () => {
   for (const namespace of ["a b", "é"]) assert.throws(() => new Client(undefined, { namespace }), TypeError);
   await assert.rejects(run(1, { waitMs: NaN }), TypeError);
   await assert.rejects(run(1, { recovery: "verify" }), TypeError);
+  await assert.rejects(run(1, { retention: 0 as unknown as string }), (e) => e instanceof FlightdError && e.code === "input_invalid");
+  const astray = new Client(`${process.env["FLIGHTD_ADDR"] ?? ""}/v1`, { spool: "" }); // no route is there, and so no word about the key
+  await assert.rejects(astray.get("test", id), (e) => e instanceof FlightdError && e.code === "not_found");
+  astray.close();
   await assert.rejects(client.once("test", id, { big: () => 1 }, () => assert.fail("it runs")), TypeError);
   await assert.rejects(client.once("test", "a b", 1, () => 1), (e) => e instanceof FlightdError && e.code === "idempotency_key_invalid");
 });

@@ -934,6 +934,7 @@ function jsonOf(root: unknown): { text: string; problems: string[] } {
     let why = "";
     try {
       const value = typeof given?.toJSON === "function" && !Number.isNaN(given.valueOf()) ? given.toJSON(name) : given;
+      if (Object.is(value, -0)) return "-0"; // JSON.stringify makes it 0
       if (value === null || typeof value === "boolean" || (typeof value === "string" && !HALF.test(value)) || Number.isFinite(value)) return JSON.stringify(value);
       if (typeof value === "bigint") return String(value);
       why = typeof value === "string" ? "the text has half of a surrogate pair" : `JSON cannot hold ${kindOf(value)}`;
@@ -1020,11 +1021,26 @@ function isIterator(v: any): boolean {
   return typeof v?.next === "function" && (Symbol.iterator in v || Symbol.asyncIterator in v);
 }
 
+/** Returns the values in a list, a Map, a Set or a plain object, and none of one that cannot be read. */
+function partsOf(v: any): Iterable<unknown> {
+  try {
+    if (Array.isArray(v) || v instanceof Set) return v;
+    if (v instanceof Map) return v.values();
+    return typeof v === "object" && v !== null && [Object.prototype, null].includes(Object.getPrototypeOf(v)) ? Object.values(v) : [];
+  } catch {
+    return [];
+  }
+}
+
 /** Throws a TypeError for a result that is, or contains, work that may not have run: a generator, a promise, or a function. */
 function checkRan(value: unknown): void {
-  const plain = typeof value === "object" && value !== null && [Object.prototype, null].includes(Object.getPrototypeOf(value));
-  const parts: any[] = Array.isArray(value) ? value : plain && !isIterator(value) ? Object.values(value as object) : [value];
-  const lazy = parts.find((v) => isIterator(v) || typeof v?.then === "function" || (typeof v === "function" && !plain));
+  const all = new Set<any>([value]); // grows while it is read
+  const ofList = Array.isArray(value) ? value : [];
+  let lazy: any;
+  for (const v of all) {
+    if (isIterator(v) || typeof v?.then === "function" || (typeof v === "function" && (v === value || ofList.includes(v)))) { lazy = v; break; }
+    for (const part of partsOf(v)) all.add(part);
+  }
   if (lazy === undefined) return;
   const kind = isIterator(lazy) ? "a generator" : typeof lazy === "function" ? "a function" : "a promise";
   throw new TypeError(`the result is or has ${kind}, whose work may not have run: call or await it inside effect()`);
@@ -1541,7 +1557,7 @@ class Call<T, I> {
       value = await act(f);
       if (value instanceof Response && value.ok && !f.callbackEnded) value = await ok<T>(value);
       if (value == null && f.effectError && f.runningEffects === 0 && !f.rejectedEffect) throw f.effectError.error; // the callback caught it
-      if (f.effectStarted) checkRan(value);
+      if (f.effectStarted) checkRan(isAxiosAnswer(value) ? (value as { data?: unknown }).data : value);
       f.endCallback();
       const axios: any = isAxiosAnswer(value) ? value : undefined;
       const status = isProviderAnswer(value) && !value.ok ? value.status : axios && !(axios.status >= 200 && axios.status < 300) ? axios.status : undefined;
@@ -1780,7 +1796,7 @@ export class Client {
     if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = msOf(options.attemptTimeoutMs, "attemptTimeoutMs");
     if (options.settleMs !== undefined) request["settle_ms"] = msOf(options.settleMs, "settleMs");
     if (options.providerWindowMs !== undefined) request["provider_window_ms"] = msOf(options.providerWindowMs, "providerWindowMs");
-    if (options.retention) request["retention"] = options.retention;
+    if (options.retention !== undefined && options.retention !== "") request["retention"] = options.retention;
     if (options.lookUp && recovery !== "verify") request["lookup"] = true;
     for (let retries = wholeOf("retries", options.retries ?? 0), pause = 100; ; retries--, pause = Math.min(2 * pause, 10_000)) {
       try {
@@ -1803,7 +1819,7 @@ export class Client {
     try {
       return (await this.ask("GET", `/v1/flights/${flightId}`, undefined, { mustContain: "state" })).json;
     } catch (e) {
-      if (e instanceof FlightdError && e.code === "not_found") return undefined;
+      if (e instanceof FlightdError && e.code === "not_found" && e.problem["flight_id"]) return undefined; // else it is about the path
       throw e;
     }
   }
@@ -3149,7 +3165,7 @@ function policyOf(o: JobPolicy): Json {
   if (o.window !== undefined) policy["provider_window_ms"] = msOf(o.window, "window");
   if (o.settle !== undefined) policy["settle_ms"] = msOf(o.settle, "settle");
   if (o.timeout !== undefined) policy["attempt_timeout_ms"] = msOf(o.timeout, "timeout");
-  if (o.retention) policy["retention"] = o.retention;
+  if (o.retention !== undefined && o.retention !== "") policy["retention"] = o.retention;
   if (o.retry !== undefined) policy["retry"] = { attempts: wholeOf("retry", o.retry) };
   return policy;
 }
