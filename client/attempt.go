@@ -335,12 +335,9 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 		}
 		return runner.Answer{}, end.Err
 	}
-	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String()}
-	if end.Err != nil {
-		r.Error = flight.Sanitize(end.Err.Error())
-		if o.job {
-			r.RetryAfterMS = effect.RequestedPause(end.Err).Milliseconds()
-		}
+	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String(), Error: flight.Sanitize(end.ErrorText())}
+	if o.job {
+		r.RetryAfterMS = effect.RequestedPause(end.Err).Milliseconds()
 	}
 	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
 		r.Body = o.bodyOf(end.Answer)

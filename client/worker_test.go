@@ -144,6 +144,28 @@ func TestWorker_Outcomes(t *testing.T) {
 	require.Contains(t, g.flight(unreadable.Key).Newest().Error, "not a int")
 }
 
+// A handler that ends after the time-out of its attempt counts by what it returns, and the report names the time-out.
+func TestWorker_Overrun_IsReported(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	g.work(c, func(ctx context.Context, at client.Attempt, _ int) (int, error) {
+		require.NoError(t, at.Sending())
+		<-ctx.Done()
+		if at.Key().BusinessID() == "fails" {
+			return 0, errors.New("the connection broke")
+		}
+		return 1, nil
+	})
+	late, fails := g.submit(c, "late", client.Timeout(50*time.Millisecond)), g.submit(c, "fails", client.Timeout(50*time.Millisecond))
+	got, err := client.Wait[int](t.Context(), c, late)
+	require.NoError(t, err)
+	require.Equal(t, 1, got)
+	require.Equal(t, "time-out: the handler took longer than its attempt may", g.flight(late).Newest().Error)
+	_, err = client.Wait[int](t.Context(), c, fails)
+	require.ErrorAs(t, err, new(*client.InDoubt))
+	require.Equal(t, "time-out: the handler took longer than its attempt may: the connection broke", g.flight(fails).Newest().Error)
+}
+
 // A job whose effect is unknown is looked up by the next worker, under recovery verify.
 func TestWorker_Verify_LooksUpFirst(t *testing.T) {
 	g := newFixture(t)

@@ -93,12 +93,10 @@ func (a *attempt) Report(_ context.Context, end runner.Completion) (runner.Answe
 	ex.cfg.Crash(crashpoint.BeforeReport)
 	r := &flight.Report{
 		Key: f.Key, Generation: f.Generation, Token: a.reply.Token, Outcome: end.Outcome, ExternalID: flight.Sanitize(end.Answer.ExternalID),
+		Error: flight.Sanitize(end.ErrorText()), RetryAfter: effect.RequestedPause(end.Err),
 	}
 	if end.Outcome.Final() { // a body over the limit is truncated and marked so; it never makes an attempt fail
 		r.Body = flight.NewBlob(flight.Sanitize(end.Answer.ContentType), end.Answer.Body, flight.MaxReceiptBody)
-	}
-	if end.Err != nil {
-		r.Error, r.RetryAfter = flight.Sanitize(end.Err.Error()), effect.RequestedPause(end.Err)
 	}
 	// Point of no return: once committed or spooled, the outcome survives this process.
 	reply, err := a.sendReport(r)

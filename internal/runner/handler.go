@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -20,6 +21,22 @@ type Completion struct {
 	NotStarted bool // the handler was not called: nothing was sent, nor will be
 	Suspended  bool // the handler has handed the attempt over to its callback: nothing is reported
 	Late       bool // the handler returned after it was reported as hung
+	Overran    bool // the handler returned after the time-out of its attempt
+}
+
+// ErrorText returns the error text of the report. The report of a handler that has overrun its time-out begins with that, whatever
+// its outcome is, so that the history of the flight shows it.
+func (c *Completion) ErrorText() string {
+	const overran = "time-out: the handler took longer than its attempt may"
+	switch {
+	case c.Err == nil && c.Overran:
+		return overran
+	case c.Err == nil:
+		return ""
+	case c.Overran && !strings.HasPrefix(c.Err.Error(), "time-out: "): // as exec writes it about its command
+		return overran + ": " + c.Err.Error()
+	}
+	return c.Err.Error()
 }
 
 var (
@@ -63,6 +80,7 @@ func (r *Runner) runHandler(c *call, a *Answer, h effect.Handler) (end Completio
 	r.spawn(func() {
 		var end Completion
 		defer func() { // also when the handler ends this goroutine
+			end.Overran = a.Policy.AttemptTimeout > 0 && a.SentAt.Add(a.Policy.AttemptTimeout).Remaining() <= 0
 			cancel(context.Canceled)
 			stopTime()
 			stopLease()
