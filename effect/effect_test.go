@@ -428,12 +428,12 @@ func TestNotDoneOfOneRequestOfSeveral(t *testing.T) {
 func TestFromHTTPPassesThePauseOn(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for asked, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "99999999999999999999": 0,
-		"Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
+		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "1.5": 0, "Fri, 31 Dec 99999 23:59:59 GMT": 0,
+		"Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Friday, 02-Jan-26 03:05:05 GMT": time.Minute, "Fri Jan  2 03:05:05 2026": time.Minute, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
 	} {
 		require.Equal(t, want, parseRetryAfter(http.Header{"Retry-After": {asked}}, now), "%q", asked)
 	}
-	for _, asked := range []string{"99999999", "Fri, 31 Dec 9999 23:59:59 GMT"} {
+	for _, asked := range []string{"99999999", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"} {
 		_, err := FromHTTP(&http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {asked}}, Body: http.NoBody}, nil)
 		require.Equal(t, MaxPause, RequestedPause(err), asked)
 	}

@@ -393,10 +393,10 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 }
 
 // parseRetryAfter parses a Retry-After (RFC 9110, section 10.2.3): seconds, or a date. It returns 0 when there is none,
-// or it is malformed.
+// or it is malformed. The clients of other languages have the same rule.
 func parseRetryAfter(h http.Header, now time.Time) time.Duration {
 	asked := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(asked, 10, 31); err == nil {
+	if seconds, err := strconv.ParseUint(asked, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the greatest number
 		return time.Duration(seconds) * time.Second
 	}
 	at, err := http.ParseTime(asked)
