@@ -62,6 +62,7 @@ import contextvars
 import dataclasses
 import datetime
 import decimal
+import email.utils
 import enum
 import functools
 import hashlib
@@ -140,8 +141,11 @@ _MIN_PROBE_PAUSE = 1.0  # seconds between two probes for the leader; doubled wit
 _MAX_PROBE_PAUSE = 90.0  # longer than a try takes, so that one probe at a time is in flight
 _TOKEN_FILE_INTERVAL = 1.0  # seconds between two reads of a token file
 _MAX_TEMP_AGE = 3600.0  # seconds until a half-written file in the spool is removed
+_MAX_PAUSE = 86_400.0  # seconds; a longer pause that a provider asks for is shortened to it
+_OVERRAN = "time-out: the handler took longer than its attempt may"  # begins the error text of such a report
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 _DECIMAL = re.compile("[0-9]{1,19}")
+_HTTP_DATE = re.compile(r"[A-Z][a-z]+, \d\d[ -][A-Z][a-z]{2}[ -]\d{2,4} \d\d:\d\d:\d\d GMT|([A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}")
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -540,10 +544,23 @@ def _recognised(e: BaseException) -> Optional[Error]:
 
 
 def _retry_after(answer: Any) -> float:
-    """Returns the seconds of the header Retry-After, a day at most; 0 if it has none."""
+    """Returns the pause of the header Retry-After, seconds or a date, in seconds, a day at most; 0 if it has none, or none that
+    can be read."""
     headers = getattr(_answer_of(answer), "headers", None)
-    seconds = str((headers.get("Retry-After") if headers else "") or "")
-    return min(float(seconds), 86_400.0) if _DECIMAL.fullmatch(seconds) else 0.0
+    asked = str((headers.get("Retry-After") if headers else "") or "")
+    if re.fullmatch("[0-9]+", asked):
+        return min(float(asked), _MAX_PAUSE)
+    with contextlib.suppress(TypeError, ValueError):
+        if _HTTP_DATE.fullmatch(asked):
+            at = email.utils.parsedate_to_datetime(asked).replace(tzinfo=datetime.timezone.utc)
+            return max(0.0, min(at.timestamp() - time.time(), _MAX_PAUSE))
+    return 0.0
+
+
+def _pause_of(e: Optional[BaseException]) -> float:
+    """Returns the pause that an error asks for, a day at most; 0 if it has none. No report is lost for a pause that is no number."""
+    asked = getattr(e, "retry_after", 0.0)
+    return float(min(asked, _MAX_PAUSE)) if isinstance(asked, (int, float)) and asked > 0 else 0.0
 
 
 def _read_answer(answer: Any) -> Tuple[int, str, Union[bool, Sequence[int]]]:
@@ -1034,11 +1051,23 @@ def _whole(what: str, value: Any) -> int:
 
 def _ms(what: str, duration: Union[float, int, str]) -> int:
     """Returns a duration in whole milliseconds. One that would be cut to 0, which often means no limit, is rejected."""
-    seconds = _seconds(duration)
-    ms = round(1000 * seconds) if math.isfinite(seconds) else -1
-    if ms < 0 or ms == 0 < seconds:
-        raise ValueError(f"{what}: {duration!r} is not a duration of 0 or at least a millisecond")
+    try:
+        exact = 1000 * _seconds(duration)
+        ms = round(exact)
+    except (TypeError, ValueError, OverflowError):  # also of NaN and infinity
+        ms, exact = -1, 0.0
+    if ms < 0 or ms == 0 < exact:
+        raise ValueError(f"{what}: {duration!r} is not a duration of 0 or at least a millisecond: write seconds, or a text like "
+                         '"90s", "10m", "24h" or "7d"')
     return ms
+
+
+def _bound(what: str, seconds: Optional[float]) -> float:
+    """Returns the longest time to wait in seconds. None and infinity set no bound, and a time below 0 has passed."""
+    with contextlib.suppress(OverflowError):
+        if seconds is None or isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and not math.isnan(seconds):
+            return float("inf") if seconds is None else float(seconds)
+    raise ValueError(f"{what}: {seconds!r} is not a number of seconds")
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes, str]:
@@ -1604,7 +1633,7 @@ class Flight:
             with self._effect_lock:
                 self._block_ended = True
                 outcome, text = self._classify(exc, own)
-            flight = self._report(outcome, text, getattr(exc, "retry_after", 0.0) if own else 0.0)
+            flight = self._report(outcome, text, _pause_of(exc) if own else 0.0)
         except (Fenced, Unrecorded) as e:
             if interrupted:
                 return False
@@ -1646,10 +1675,11 @@ class Flight:
 
     def _report(self, outcome: str, text: str, retry_after: float) -> Dict[str, Any]:
         report: Dict[str, Any] = {"fencing_token": self.fencing_token, "key": self.key, "outcome": outcome}
-        if text:
-            report["error"] = _truncate(text)
+        overran = self._effect_started and self._deadline is not None and self._deadline.remaining() <= 0
+        if text or overran:  # the history shows the time-out, whatever the outcome is
+            report["error"] = _truncate(": ".join(filter(None, [_OVERRAN if overran else "", text])))
         if outcome == "not_done" and retry_after > 0:
-            report["retry_after_ms"] = int(1000 * min(retry_after, 86_400.0))
+            report["retry_after_ms"] = int(1000 * retry_after)
         if outcome in ("succeeded", "refused"):
             answered = outcome == "refused" and _status_of(self.result) is not None  # the text of the error has its body
             content_type, body = self._encoded(None if answered else self.result, self.external_id)
@@ -1806,8 +1836,10 @@ class Client:
             _check_plain_http(addresses)
         context = _tls_context(ca_file, client_cert) if any(a.scheme == "https" for a in addresses) else None
         self._servers = [_Server(a, context) for a in addresses]
-        if not (retry_timeout > 0 and report_wait > 0):  # NaN would be a try without end
+        if _bound("retry_timeout", retry_timeout) <= 0 or _bound("report_wait", report_wait) <= 0:
             raise ValueError("retry_timeout and report_wait must be positive")
+        if ttl is not None:
+            _ms("ttl", _bound("ttl", ttl))
         self._ttl, self._retry_timeout, self._report_wait, self._owner_name = ttl, retry_timeout, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
         self._picker, self._deployment = _Picker(len(self._servers)), ""
@@ -1875,8 +1907,7 @@ class Client:
             request["fingerprint"] = "none"
         if recovery == "verify" and look_up is None:
             raise ValueError('recovery "verify" needs look_up')
-        if wait is not None and (not isinstance(wait, (int, float)) or wait != wait):
-            raise ValueError(f"wait: {wait!r} is not a number of seconds")
+        wait = _bound("wait", wait)
         for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
                                     ("provider_window_ms", provider_window)):
             if seconds is not None:
@@ -1891,8 +1922,7 @@ class Client:
         """Calls ``act`` once for the key, inside ``effect()``, and returns its result. After a ``NotDone`` it calls again, up
         to ``retries`` times, after the provider's pause or one that doubles from 0.1 s. ``options`` are those of ``once``."""
         _check_runs(act)
-        if retries < 0:
-            raise ValueError(f"retries: {retries} is negative, and nothing would run")
+        retries = _whole("retries", retries)
         for pause in (0.1 * 2 ** min(n, 7) for n in range(retries + 1)):
             try:
                 with self.once(name, id, input, **options) as f, f.effect():
@@ -1902,7 +1932,7 @@ class Client:
                 retries -= 1
                 if retries < 0 or isinstance(e, Unsettled) and e.outcome != "not_done":
                     raise
-                time.sleep(getattr(e, "retry_after", 0.0) or pause * random.uniform(0.5, 1.5))
+                time.sleep(_pause_of(e) or pause * random.uniform(0.5, 1.5))
         raise AssertionError
 
     def get(self, name: str, id: str) -> Optional[Dict[str, Any]]:
@@ -1965,9 +1995,13 @@ class Client:
         if input is not None:
             request["input"] = _input(input)
         if options.get("run_at") is not None:
-            if not isinstance(options["run_at"], datetime.datetime) or options["run_at"].utcoffset() is None:
-                raise ValueError(f"run_at: {options['run_at']} is not a datetime, or has no time zone")
-            request["run_at"] = options["run_at"].astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            at = options["run_at"]
+            if not isinstance(at, datetime.datetime) or at.utcoffset() is None:
+                raise ValueError(f"run_at: {at!r} is not a datetime with a time zone")
+            try:
+                request["run_at"] = at.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            except OverflowError:
+                raise ValueError(f"run_at: {at} is before the year 1 or after 9999 in UTC") from None
         if options.get("delay") is not None:
             request["delay_ms"] = _ms("delay", options["delay"])
         if options.get("lane") is not None:
@@ -1984,10 +2018,10 @@ class Client:
         name, id = _name("action", name), _name("id", id)
         key = f"{self.namespace}/{name}/{id}"
         flight, path = Flight(self, {"action": name, "id": id}, None, None, key), "/v1/flights/" + _flight_id_for_key(key)
-        until, seen, state = float("inf") if timeout is None else time.monotonic() + timeout, "", ""
+        until, seen, state = time.monotonic() + _bound("timeout", timeout), "", ""
         while True:
             asked = time.monotonic()
-            seconds = max(0, min(int(until - asked) if timeout is not None else 30, 30))
+            seconds = int(max(0.0, min(until - asked, 30.0)))
             data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, max(self._retry_timeout, until - asked), 0, False,
                                     "state", until=until, extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
             answer = json.loads(data, parse_float=_number)
@@ -2042,7 +2076,7 @@ class Client:
         the first claim, such as for a token without the verb work."""
         if not self._handlers or concurrency < 1:
             raise ValueError("a worker needs a handler (client.worker) and a concurrency of at least 1")
-        _Worker(self, concurrency).run(drain)
+        _Worker(self, concurrency).run(min(_bound("drain", drain), threading.TIMEOUT_MAX))
 
     def _declare(self, handler: "Handler") -> None:
         """Declares the policy of a handler, once. If the action's document counts, handler.declared says so."""
@@ -3187,12 +3221,12 @@ def _policy_of(options: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _seconds(duration: Union[float, int, str]) -> float:
-    """Returns a duration in seconds: a number, or a text such as "90s", "10m", "24h" or "7d"."""
+    """Returns a duration in seconds: a number, or a text such as "90s", "10m", "24h" or "7d". _ms has the texts of its errors."""
     if not isinstance(duration, str):
         return float(duration)
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", duration)
     if not match:
-        raise ValueError(f'invalid duration {duration!r}: write seconds, or a text like "90s", "10m", "24h" or "7d"')
+        raise ValueError
     return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
 
 

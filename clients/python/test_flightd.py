@@ -1324,6 +1324,17 @@ class TestJobs(unittest.TestCase):
         with self.assertRaisesRegex(flightd.Unapproved, "flightd approvals show default/test/"):
             self.client.wait("test", id, timeout=0.3)
 
+    def test_waits_without_a_bound(self):
+        client = flightd.Client(spool="", retry_timeout=float("inf"), report_wait=float("inf"))
+        self.addCleanup(client.close)
+        with client.once(self.action, "1", wait=float("inf")) as f, f.effect():
+            f.result = 1
+        self.assertEqual([client.wait(self.action, "1", timeout=t) for t in (float("inf"), 1e300, 0, -1)], [1] * 4)
+        self.client.worker(self.action)(lambda job, input: input)
+        with self.working(drain=float("inf")):
+            self.client.submit(self.action, "2", 2)
+            self.assertEqual(client.wait(self.action, "2", timeout=float("inf")), 2)
+
     def test_jobs(self):
         calls = []
 
@@ -2039,11 +2050,59 @@ class TestProtocol(unittest.TestCase):
             with self.assertRaises(flightd.InDoubt):
                 self.client.call("test", "1", None, lambda f: 1 / 0, retries=5)
 
+    def test_a_report_names_a_time_out_that_has_passed(self):
+        for outcome, error, want in (("succeeded", None, flightd._OVERRAN), ("unknown", KeyError("x"), flightd._OVERRAN + ": KeyError: 'x'"),
+                                     ("refused", flightd.Refused("no"), flightd._OVERRAN + ": Refused: no")):
+            self.asked = []
+            with contextlib.suppress(flightd.Error, KeyError), self.once(self.proceed(), attempt_timeout=2) as f, f.effect():
+                self.at += 4
+                if error:
+                    raise error
+                f.result = 1
+            (report,) = self.bodies("report")
+            self.assertEqual((report["outcome"], report["error"]), (outcome, want))
+            if outcome == "refused":
+                self.assertEqual(base64.b64decode(report["body_base64"]), b"no")
+        self.asked = []
+        with self.once(self.proceed(), attempt_timeout=5) as f, f.effect():
+            self.at += 4
+        self.assertNotIn("error", self.bodies("report")[0])
+
+    def test_odd_waits(self):
+        odd = [float("nan"), "soon", "10", [1], True, 10 ** 400]
+        for wait in odd:
+            for name, take in (("wait", lambda: self.client.once("test", "1", wait=wait)), ("timeout", lambda: self.client.wait("test", "1", timeout=wait)),
+                               ("drain", lambda: self.client.run(drain=wait)), ("retry_timeout", lambda: flightd.Client(retry_timeout=wait)),
+                               ("report_wait", lambda: flightd.Client(report_wait=wait)), ("ttl", lambda: flightd.Client(ttl=wait))):
+                with self.subTest(name=name, wait=str(wait)[:9]), self.assertRaisesRegex(ValueError, f"^{name}: "):
+                    self.client.worker("test")(lambda job, input: None)
+                    take()
+        for delay in [*odd[:4], float("inf"), -1, 1e-5, 1e306, 10 ** 400]:
+            with self.subTest(delay=str(delay)[:9]), self.assertRaisesRegex(ValueError, "^delay: .* is not a duration"):
+                self.client.submit("test", "1", delay=delay)
+        with self.assertRaisesRegex(ValueError, "^ttl: inf is not a duration"):
+            flightd.Client(ttl=float("inf"))
+        for at in ("2026-01-01", datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 1), 7,
+                   datetime.datetime.max.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=-1)))):
+            with self.subTest(at=at), self.assertRaisesRegex(ValueError, "^run_at: "):
+                self.client.submit("test", "1", run_at=at)
+
     def test_a_pause_is_a_day_at_most(self):
-        for asked, want in (("99999999", 86_400.0), ("60", 60.0), ("Fri, 31 Dec 9999 23:59:59 GMT", 0.0)):
+        for asked, want in (("99999999", 86_400.0), ("99999999999999999999", 86_400.0), ("60", 60.0), ("-1", 0.0), ("1.5", 0.0), ("soon", 0.0),
+                            ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400.0), ("Fri, 31 Dec 99999 23:59:59 GMT", 0.0), ("Fri, 99 Jan 2026 03:04:00 GMT", 0.0),
+                            ("Fri, 02 Jan 2026 03:05:05 GMT", 60.0), ("Friday, 02-Jan-26 03:05:05 GMT", 60.0), ("Fri Jan  2 03:05:05 2026", 60.0),
+                            ("Fri, 02 Jan 2026 03:04:00 GMT", 0.0)):
             answer = types.SimpleNamespace(status_code=429, headers={"Retry-After": asked})
-            self.assertEqual(flightd._retry_after(answer), want, asked)
-        for asked in (1e12, float("inf")):
+            with mock.patch("flightd.time.time", lambda: 1767323045.0):  # 2026-01-02 03:04:05
+                self.assertEqual(flightd._retry_after(answer), want, asked)
+        for asked in (float("nan"), -1, "10", None):  # no report is lost for it
+            self.asked = []
+            refusal = flightd.NotDone("busy")
+            refusal.retry_after = asked
+            with contextlib.suppress(flightd.Error), self.once(self.proceed()) as f, f.effect():
+                raise refusal
+            self.assertEqual([(r["outcome"], "retry_after_ms" in r) for r in self.bodies("report")], [("not_done", False)])
+        for asked in (1e12, float("inf"), 10 ** 400):
             self.asked = []
             refusal = flightd.NotDone("busy")
             refusal.retry_after = asked

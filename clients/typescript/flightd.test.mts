@@ -1347,8 +1347,58 @@ test("a pause is reported in whole milliseconds, and is a day at most", async ()
     await client.run({}, (f) => f.effect(() => { throw refusal; })).catch(() => undefined);
     assert.equal(client.bodies("report")[0]?.["retry_after_ms"], want);
   }
-  const answer = new Response("later", { status: 429, headers: { "Retry-After": "99999999" } });
-  assert.throws(() => throwForStatus(answer, "later"), { retryAfterMs: 86_400_000 });
+});
+
+test("a Retry-After is seconds or a date", (t) => {
+  t.mock.method(Date, "now", () => Date.UTC(2026, 0, 2, 3, 4, 5));
+  for (const [asked, retryAfterMs] of [["60", 60_000], ["99999999", 86_400_000], ["99999999999999999999", 86_400_000], ["-1", 0], ["1.5", 0], ["soon", 0], ["1", 1000],
+    ["Fri, 31 Dec 9999 23:59:59 GMT", 86_400_000], ["Fri, 31 Dec 99999 23:59:59 GMT", 0], ["Fri, 99 Jan 2026 03:04:00 GMT", 0], ["Fri, 02 Jan 2026 03:05:05 GMT", 60_000],
+    ["Friday, 02-Jan-26 03:05:05 GMT", 60_000], ["Fri Jan  2 03:05:05 2026", 60_000], ["Fri, 02 Jan 2026 03:04:00 GMT", 0]] as const) {
+    const answer = new Response("later", { status: 429, headers: { "Retry-After": asked } });
+    assert.throws(() => throwForStatus(answer, "later"), { retryAfterMs }, asked);
+  }
+});
+
+test("a report names a time-out that has passed", async (t) => {
+  const real = performance.now();
+  let moved = 0;
+  t.mock.method(performance, "now", () => real + moved);
+  for (const [error, outcome, want] of [[undefined, "succeeded", "time-out: the handler took longer than its attempt may"],
+    [new TypeError("x"), "unknown", "time-out: the handler took longer than its attempt may: TypeError: x"]] as const) {
+    const client = new Scripted().gets(proceed());
+    await client.run({ attemptTimeoutMs: 2000 }, (f) => f.effect(() => {
+      moved += 4000;
+      if (error) throw error;
+      return 1;
+    })).catch(() => undefined);
+    const [report] = client.bodies("report");
+    assert.deepEqual([report?.["outcome"], report?.["error"]], [outcome, want]);
+  }
+  const client = new Scripted().gets(proceed());
+  await client.run({ attemptTimeoutMs: 5000 }, (f) => f.effect(() => { moved += 2000; return 1; }));
+  assert.equal(client.bodies("report")[0]?.["error"], undefined);
+});
+
+test("odd waits are rejected with their field", async () => {
+  for (const odd of [NaN, "soon", "10", null, [1]] as any[]) {
+    await assert.rejects(client.wait("test", id, odd), /^TypeError: timeoutMs: .* is not a number/);
+    if (odd !== null) { // the default
+      await assert.rejects(client.once("test", id, 1, () => 1, { waitMs: odd }), /^TypeError: waitMs: .* is not a number/);
+      assert.throws(() => client.worker({ drainMs: odd }), /^TypeError: drainMs: /);
+      assert.throws(() => new Client(undefined, { spool, retryTimeoutMs: odd }), /^TypeError: retryTimeoutMs: /);
+      assert.throws(() => new Client(undefined, { spool, reportWaitMs: odd }), /^TypeError: reportWaitMs: /);
+    }
+    assert.throws(() => new Client(undefined, { spool, ttlSeconds: odd }), /^TypeError: ttlSeconds: /);
+  }
+  for (const runAt of ["2026-01-01", new Date(NaN), 7] as any[]) await assert.rejects(client.submit("test", id, 1, { runAt }), /^RangeError: runAt: .* is not a time/);
+  const patient = new Client(undefined, { spool, retryTimeoutMs: Infinity, reportWaitMs: Infinity });
+  assert.equal((await patient.once("test", id, 1, (f) => f.effect(() => 7), { waitMs: Infinity })).value, 7);
+  for (const ms of [Infinity, 1e300, 0, -1]) assert.equal((await patient.wait("test", id, ms)).value, 7);
+  const worker = patient.worker({ drainMs: Infinity }).on(`act-${id}`, {}, async (input) => { worker.stop(); await new Promise((wake) => setTimeout(wake, 50)); return input; });
+  await patient.submit(`act-${id}`, "1", 8);
+  await worker.run();
+  assert.equal((await patient.wait(`act-${id}`, "1", 30_000)).value, 8); // Infinity is no drain of 1 ms
+  patient.close();
 });
 
 test("ok returns the body of an answer", async (t) => {

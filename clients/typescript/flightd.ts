@@ -65,6 +65,10 @@ const DEFAULT_WAIT_MS = 20_000; // to wait for another caller's attempt
 const MIN_WAIT_MS = 100; // that an open may wait at the server, at least, if its caller waits
 const TRY_TIMEOUT_MS = 10_000; // for one try of a request, besides the time that it waits at the server
 const FIRST_REPORT_TIMEOUT_MS = 2_000; // until a report that is not answered is spooled
+const MAX_PAUSE_MS = 86_400_000; // a longer pause that a provider asks for is shortened to it
+const HTTP_DATE = /^([A-Z][a-z]+, \d\d[ -][A-Z][a-z]{2}[ -]\d{2,4} \d\d:\d\d:\d\d GMT|([A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4})$/;
+const OVERRAN = "time-out: the handler took longer than its attempt may"; // begins the error text of such a report
+const MAX_TIMER_MS = 2 ** 31 - 1; // of setTimeout, which takes a longer time for 1 ms
 const LOOK_UP_TIMEOUT_MS = 30_000; // for a look-up if the flight has no time-out
 const LOOK_UP_GRACE_MS = 15_000; // after the end of that time, until a hanging look-up counts as without a finding
 const MAX_NONCE_WAIT_MS = 15_000; // that an open waits for other callers under one nonce
@@ -450,11 +454,16 @@ export function throwForStatus(answer: number | ProviderAnswer, text = "", excha
     const scope = safe ? "safe" : "request";
     if (REFUSED_STATUSES.has(status)) throw new Refused(message).withScope(scope);
     if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) {
-      const seconds = (typeof answer === "number" ? undefined : answer.headers?.get("retry-after")) ?? "";
-      throw new NotDone(message).withScope(scope, /^\d+$/.test(seconds) ? Math.min(1000 * Number(seconds), 86_400_000) : 0);
+      throw new NotDone(message).withScope(scope, pauseOf((typeof answer === "number" ? undefined : answer.headers?.get("retry-after")) ?? ""));
     }
   }
   throw new FlightdError(message, "unknown");
+}
+
+/** Returns the pause of a Retry-After, seconds or a date, in milliseconds, a day at most; 0 if it cannot be read. */
+function pauseOf(asked: string): number {
+  const ms = /^\d+$/.test(asked) ? 1000 * Number(asked) : HTTP_DATE.test(asked) ? Date.parse(asked.endsWith("GMT") ? asked : `${asked} GMT`) - Date.now() : 0;
+  return Math.max(0, Math.min(ms || 0, MAX_PAUSE_MS));
 }
 
 /**
@@ -1243,7 +1252,7 @@ class Attempt {
 
   private schedule(ms: number, then: () => void): void {
     if (this.ended) return;
-    const timer = setTimeout(() => { this.timers.delete(timer); then(); }, Math.min(ms, 2 ** 31 - 1));
+    const timer = setTimeout(() => { this.timers.delete(timer); then(); }, Math.min(ms, MAX_TIMER_MS));
     this.timers.add(timer);
   }
 
@@ -1589,8 +1598,9 @@ class Call<T, I> {
 
   private reportOf(f: Flight<I>, outcome: string, value: unknown, error: unknown): Json {
     const report: Json = { fencing_token: f.fencingToken, key: f.key, outcome };
-    if (error !== undefined) report["error"] = truncate(textOf(error));
-    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = Math.ceil(Math.min(error.retryAfterMs, 86_400_000));
+    const overran = f.effectStarted && f.deadline !== undefined && f.deadline.remaining() <= 0; // the history shows it, whatever the outcome is
+    if (overran || error !== undefined) report["error"] = truncate([...(overran ? [OVERRAN] : []), ...(error === undefined ? [] : [textOf(error)])].join(": "));
+    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = Math.ceil(Math.min(error.retryAfterMs, MAX_PAUSE_MS));
     if (outcome === "succeeded" || outcome === "refused") {
       const { contentType, body } = outcome === "succeeded" ? this.encoded(value, f.externalId) : plainText((error as Error).message);
       Object.assign(report, bodyFields(f.externalId, contentType, body));
@@ -1771,9 +1781,10 @@ export class Client {
     }
     this.retryTimeoutMs = options.retryTimeoutMs ?? 10_000;
     this.reportWaitMs = options.reportWaitMs ?? 10_000;
-    if (!(this.retryTimeoutMs > 0 && this.reportWaitMs > 0)) {
+    if (!(boundOf("retryTimeoutMs", this.retryTimeoutMs) > 0 && boundOf("reportWaitMs", this.reportWaitMs) > 0)) {
       throw new RangeError("retryTimeoutMs and reportWaitMs must be positive");
     }
+    if (options.ttlSeconds !== undefined) wholeOf("ttlSeconds", options.ttlSeconds);
     this.spool = new Spool(options.spool ?? defaultSpool(), (m) => this.log(m));
   }
 
@@ -1789,7 +1800,7 @@ export class Client {
                              options: OnceOptions<I> = {}): Promise<Result<T>> {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError('recovery "verify" needs lookUp');
-    if (Number.isNaN(options.waitMs ?? 0)) throw new TypeError("waitMs is not a number");
+    boundOf("waitMs", options.waitMs ?? 0);
     const request: Json = { action: nameOf("action", name), id: nameOf("id", id), recovery };
     if (input !== undefined) request["input"] = parseJson(jsonText(input, "input"));
     if (options.keyDecides) request["fingerprint"] = "none";
@@ -1804,8 +1815,8 @@ export class Client {
       } catch (e) {
         const again = e instanceof NotDone || (e instanceof Unsettled && e.outcome === "not_done");
         if (!again || retries <= 0) throw e;
-        const ms = (e instanceof NotDone && e.retryAfterMs) || pause * (0.5 + Math.random());
-        await untilAborted(options.signal, sleep(ms, undefined, { signal: options.signal }));
+        const ms = e instanceof NotDone && e.retryAfterMs > 0 ? e.retryAfterMs : pause * (0.5 + Math.random());
+        await untilAborted(options.signal, sleep(Math.min(ms, MAX_PAUSE_MS), undefined, { signal: options.signal }));
       }
     }
   }
@@ -1874,6 +1885,7 @@ export class Client {
     const policy = policyOf(o);
     const request: Json = { action: nameOf("action", name), id: nameOf("id", id), ...(Object.keys(policy).some((k) => k !== "retry") ? policy : { ...declared, ...policy }) };
     if (input !== undefined) request["input"] = parseJson(jsonText(input, "input"));
+    if (o.runAt && !(o.runAt instanceof Date && !Number.isNaN(o.runAt.getTime()))) throw new RangeError(`runAt: ${textOf(o.runAt)} is not a time`);
     if (o.runAt) request["run_at"] = o.runAt.toISOString();
     if (o.delay !== undefined) request["delay_ms"] = msOf(o.delay, "delay");
     if (o.lane !== undefined) request["lane"] = nameOf("lane", o.lane);
@@ -1888,8 +1900,7 @@ export class Client {
    */
   async wait<T = unknown>(name: string, id: string, timeoutMs = Infinity): Promise<Result<T>> {
     const key = `${this.namespace}/${nameOf("action", name)}/${nameOf("id", id)}`;
-    if (Number.isNaN(timeoutMs)) throw new TypeError("timeoutMs is not a number");
-    const until = performance.now() + timeoutMs;
+    const until = performance.now() + boundOf("timeoutMs", timeoutMs);
     for (let seen = "", state = ""; ;) {
       const asked = performance.now();
       const seconds = Math.max(0, Math.min(30, Math.trunc((until - asked) / 1000)));
@@ -2981,7 +2992,7 @@ export class Worker {
   constructor(client: Client, options: WorkerOptions) {
     this.client = client;
     this.concurrency = options.concurrency ?? 16;
-    this.drainMs = options.drainMs ?? 30_000;
+    this.drainMs = Math.min(boundOf("drainMs", options.drainMs ?? 30_000), MAX_TIMER_MS);
     if (!(this.concurrency >= 1)) throw new RangeError("concurrency must be at least 1");
   }
 
@@ -3181,6 +3192,12 @@ function msOf(duration: number | string, what: string): number {
   if (!Number.isFinite(ms) || ms < 0 || (ms === 0 && given > 0)) {
     throw new TypeError(`${what}: invalid duration ${typeof duration === "number" ? duration : JSON.stringify(duration)}: write whole milliseconds, or a text like "90s", "10m", "24h" or "7d"`);
   }
+  return ms;
+}
+
+/** Returns a longest time to wait. Infinity sets no bound, and a time below 0 has passed. */
+function boundOf(what: string, ms: number): number {
+  if (typeof ms !== "number" || Number.isNaN(ms)) throw new TypeError(`${what}: ${textOf(ms)} is not a number`);
   return ms;
 }
 
