@@ -83,6 +83,7 @@ type pool struct {
 	held   int                  // jobs that their lane does not let open
 	busy   int                  // jobs that a session holds
 	stuck  *btree.BTreeG[*lane] // stuck lanes, those with the most waiting jobs first; nil until a lane is stuck
+	failed *btree.BTreeG[*job]  // jobs that keep failing, in their order; nil until there is one
 }
 
 // next returns the first ready job of a lower priority.
@@ -306,6 +307,12 @@ func (d *Due) offer(j *job, f *Flight) {
 	if j.busy = f.Holder() != nil; j.busy {
 		j.pool.busy++
 	}
+	if FailingAttempt(f) != nil {
+		if j.pool.failed == nil {
+			j.pool.failed = btree.NewWithFreeListG(treeDegree, before, d.nodes)
+		}
+		j.pool.failed.ReplaceOrInsert(j)
+	}
 	if j.lane != nil && j.state == StateInDoubt && !j.held {
 		j.lane.doubts++
 	}
@@ -327,6 +334,9 @@ func (d *Due) take(j *job) {
 	}
 	if j.busy {
 		j.pool.busy--
+	}
+	if j.pool.failed != nil {
+		j.pool.failed.Delete(j)
 	}
 	if j.pool.states[j.state]--; j.pool.states[j.state] == 0 {
 		delete(j.pool.states, j.state)

@@ -12,6 +12,29 @@ type PoolStatus struct {
 	Running   int           // a session holds them: an attempt is open, or its caller looks the effect up
 	Oldest    Time          // since then the oldest ready job has been due; 0: none is ready
 	Stuck     []StuckLane   // at most MaxStuckLanes, those with the most jobs behind first
+	Failing   int           // jobs that keep failing, which the other numbers count, too
+	Failed    []ID          // the first MaxFailedJobs of them
+}
+
+// MaxFailedJobs is the number of failing jobs that the status of a pool names.
+const MaxFailedJobs = 5
+
+// FailingAttempt returns the newest attempt that has ended of a job that keeps failing, or nil for any other flight: its last three attempts that
+// the retry policy counts had no effect, or its last ten, because workers give the job back unread. Attempts of unknown outcome do not
+// count as failures.
+func FailingAttempt(f *Flight) *Attempt {
+	ended := f.Attempts
+	if f.OpenAttempt() != nil {
+		ended = ended[:len(ended)-1]
+	}
+	n := len(ended)
+	for n > 0 && ended[n-1].Outcome == OutcomeNotDone && !ended[n-1].Lost {
+		n--
+	}
+	if n = len(ended) - n; n < 3 || n < 10 && f.CountedAttempts < 3 {
+		return nil
+	}
+	return &ended[len(ended)-1]
 }
 
 // MaxStuckLanes is the number of stuck lanes that the status of a pool names.
@@ -50,6 +73,13 @@ func (p *pool) status() PoolStatus {
 		if s.Oldest == 0 || j.place.Due < s.Oldest {
 			s.Oldest = j.place.Due
 		}
+	}
+	if p.failed != nil {
+		s.Failing = p.failed.Len()
+		p.failed.Ascend(func(j *job) bool {
+			s.Failed = append(s.Failed, j.id)
+			return len(s.Failed) < MaxFailedJobs
+		})
 	}
 	if p.stuck != nil {
 		p.stuck.Ascend(func(l *lane) bool {

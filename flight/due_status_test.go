@@ -1,6 +1,7 @@
 package flight_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,45 @@ func statusOf(t *testing.T, d *flight.Due) flight.PoolStatus {
 		return p
 	}
 	return flight.PoolStatus{}
+}
+
+// A job keeps failing after three attempts that were not done, or after ten that workers have given back, until an attempt has another outcome.
+func TestDue_Failing(t *testing.T) {
+	d := flight.NewDue()
+	jobs := make([]*flight.Flight, 7)
+	for i := range jobs {
+		jobs[i] = testJob(i, "", 0, flight.Time(i+1))
+		d.Update(nil, jobs[i])
+	}
+	end := func(i int, outcome flight.Outcome, counted uint32) {
+		next := *jobs[i]
+		next.Attempts = append(slices.Clone(next.Attempts), flight.Attempt{Number: uint32(len(next.Attempts) + 1), OpenedAt: 1, ClosedAt: 2, Outcome: outcome})
+		next.CountedAttempts += counted
+		d.Update(jobs[i], &next)
+		jobs[i] = &next
+	}
+	for n := range 10 {
+		require.Equal(t, n > 2, statusOf(t, d).Failing > 0, n)
+		end(0, flight.OutcomeNotDone, 1)
+		end(1, flight.OutcomeNotDone, 0)
+	}
+	require.Equal(t, 2, statusOf(t, d).Failing)
+	require.Equal(t, []flight.ID{jobs[0].ID, jobs[1].ID}, statusOf(t, d).Failed)
+	end(0, flight.OutcomeUnknown, 1)
+	require.Equal(t, []flight.ID{jobs[1].ID}, statusOf(t, d).Failed)
+	for i := range jobs {
+		for range 3 {
+			end(i, flight.OutcomeNotDone, 1)
+		}
+	}
+	require.Equal(t, len(jobs), statusOf(t, d).Failing)
+	require.Len(t, statusOf(t, d).Failed, flight.MaxFailedJobs)
+	for i, f := range jobs {
+		over := *f
+		over.State = flight.StateFailed
+		d.Update(f, &over)
+		require.Equal(t, len(jobs)-i-1, statusOf(t, d).Failing)
+	}
 }
 
 // Each job is counted once. A lane is stuck when all that it lets open are in doubt, and names the first of them; the end of a job is

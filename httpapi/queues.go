@@ -79,6 +79,20 @@ func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
 				shown.StuckLanes = append(shown.StuckLanes, wire.StuckLane{Lane: l.Lane, Blocker: f.Key.String(), Behind: l.Behind})
 			}
 		}
+		shown.Failing = q.Failing
+		for _, id := range q.Failed {
+			f, err := qr.flightOf(r, id, flight.Key{})
+			if err != nil {
+				return err
+			}
+			if f == nil {
+				continue
+			}
+			if last := flight.FailingAttempt(f); last != nil { // else it has changed meanwhile
+				cause := cmp.Or(last.Error, "given back by "+cmp.Or(last.Owner, "an unnamed worker"))
+				shown.FailingJobs = append(shown.FailingJobs, wire.FailingJob{Key: f.Key.String(), Cause: cause})
+			}
+		}
 		out.Queues = append(out.Queues, shown)
 	}
 	for _, doc := range qr.documents.Documents(flight.KindQueue) {

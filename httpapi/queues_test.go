@@ -91,8 +91,11 @@ func TestBlockedBy_GivenBackAndGates(t *testing.T) {
 		nonce := fmt.Sprint("n", n)
 		jobs := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", `{"session":"`+session+`","nonce":"`+nonce+`","actions":["charge"],"slots":1,"wait_ms":0}`)).Jobs
 		require.Len(t, jobs, 1)
+		queue := decodeBody[wire.QueueList](t, d.get("/v1/queues")).Queues[0]
+		require.Equal(t, n >= 10, queue.Failing > 0, n)
 		if n == 10 {
 			require.Equal(t, []string{wire.BlockedByGivenBack}, reasons(job), "while it is handed out once more")
+			require.Equal(t, []wire.FailingJob{{Key: "default/charge/1", Cause: "given back by an unnamed worker"}}, queue.FailingJobs)
 			break
 		}
 		r := d.post("/v1/flights:abandon", fmt.Sprintf(`{"action":"charge","id":"1","nonce":%q,"not_after":%d}`, jobs[0].Nonce, d.fake.Ledger.Now().Add(20*time.Second)))
@@ -101,6 +104,30 @@ func TestBlockedBy_GivenBackAndGates(t *testing.T) {
 
 	gate := submitStep(t, d, flight.Policy{Approval: true})
 	require.Equal(t, []string{wire.BlockedByApproval}, reasons(gate.FlightID().String()))
+}
+
+// A job that each worker reports as not done keeps failing from the third attempt on, and the list has the reason. It disappears at its end.
+func TestQueues_FailingJobs(t *testing.T) {
+	d := newTestServer(t)
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", `{"action":"mail","id":"1","retry":{"attempts":4}}`).status)
+	for n := range 4 {
+		queue := decodeBody[wire.QueueList](t, d.get("/v1/queues")).Queues[0]
+		var want []wire.FailingJob
+		if n > 2 {
+			want = []wire.FailingJob{{Key: "default/mail/1", Cause: "the input is not a Mail"}}
+		}
+		require.Equal(t, want, queue.FailingJobs, n)
+		require.Equal(t, len(want), queue.Failing)
+		d.fake.Ledger.Advance(time.Minute)
+		session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+		jobs := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":"n%d","actions":["mail"],"slots":1,"wait_ms":20000}`, session, n))).Jobs
+		require.Len(t, jobs, 1)
+		r := d.post("/v1/flights/"+jobs[0].FlightID+"/report", fmt.Sprintf(`{"fencing_token":%q,"outcome":"not_done","error":"the input is not a Mail"}`, jobs[0].FencingToken))
+		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	}
+	for _, queue := range decodeBody[wire.QueueList](t, d.get("/v1/queues")).Queues {
+		require.Zero(t, queue.Failing, "it has failed for good")
+	}
 }
 
 // A token sees and pauses the queues of its own namespace alone; the name * is for tokens of all namespaces.

@@ -26,7 +26,8 @@ func newQueuesCommand(a *cli.App) *cobra.Command {
 	c.Long = `Shows each action that has jobs or workers, or is paused: how many jobs are ready to be handed out, how many workers have,
 how long the oldest ready one has been due, the workers that have asked for jobs within a minute, the jobs in doubt, and how
 many jobs end per second. That rate is a mean over half a minute, and is measured at the node that leads the ledger, since it
-leads. Below the table are the paused actions, and the lanes that wait for a person. -o json has all numbers.`
+leads. Below the table are the paused actions, the lanes that wait for a person, and the jobs that keep failing: those that workers
+cannot read, or whose last three attempts had no effect. -o json has all numbers.`
 	c.Example = "  flightd queues\n  flightd queues -A                                  # in all namespaces\n  flightd queues watch\n" +
 		"  flightd queues pause charge --reason 'the bank is down'"
 	c.RunE = a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -75,6 +76,12 @@ func writeQueues(b *strings.Builder, queues []client.Queue, everywhere bool) {
 		}
 		for _, l := range q.StuckLanes {
 			notes = append(notes, fmt.Sprintf("%s: lane %s is stuck: %s is in doubt, and %s", name, l.Lane, l.Blocker, cli.Pluralize(l.Behind, "job waits", "jobs wait")))
+		}
+		for _, f := range q.FailingJobs {
+			notes = append(notes, fmt.Sprintf("%s: %s keeps failing: %s", name, f.Key, f.Cause))
+		}
+		if more := q.Failing - len(q.FailingJobs); more > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %s", name, cli.Pluralize(more, "more job keeps failing", "more jobs keep failing")))
 		}
 	}
 	if len(rows) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // queue returns what the server says of an action.
@@ -26,6 +27,14 @@ func (s *server) queue(action string) (found client.Queue) {
 		}
 	}
 	return found
+}
+
+// The jobs that keep failing stand below the table, and their number if they are many.
+func TestWriteQueues_Failing(t *testing.T) {
+	var b strings.Builder
+	writeQueues(&b, []client.Queue{{Namespace: "default", Action: "mail", Failing: 7, FailingJobs: []wire.FailingJob{{Key: "default/mail/1", Cause: "no\nMail"}}}}, false)
+	_, notes, _ := strings.Cut(b.String(), "0.0\n")
+	require.Equal(t, "mail: default/mail/1 keeps failing: no Mail\nmail: 6 more jobs keep failing\n", notes)
 }
 
 // A paused action hands out no job, also after a restart; why says so, and resume lets the waiting worker go on.

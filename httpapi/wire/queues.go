@@ -16,6 +16,14 @@ type Queue struct {
 	EndedPerSecond float64      `json:"ended_per_second"` // measured at the node that leads, since it does; a mean over about half a minute
 	Paused         *Attribution `json:"paused,omitzero"`  // by whom, why and since when no job is handed out
 	StuckLanes     []StuckLane  `json:"stuck_lanes,omitempty"`
+	Failing        int          `json:"failing,omitzero"`       // keep failing: their last attempts had no effect; the other numbers count them, too
+	FailingJobs    []FailingJob `json:"failing_jobs,omitempty"` // the first of them
+}
+
+// FailingJob is a job that keeps failing.
+type FailingJob struct {
+	Key   string `json:"key"`
+	Cause string `json:"cause"` // of the last attempt
 }
 
 // StuckLane is a lane whose first jobs are all in doubt, so that those behind them wait for a person.

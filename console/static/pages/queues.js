@@ -10,7 +10,7 @@ const nameOf = (q) => session.namespace === q.namespace ? q.action : `${q.namesp
 const link = (q) => "#/queues?" + new URLSearchParams({ namespace: q.namespace, action: q.action });
 const number = (n) => n ? n.toLocaleString("en-US") : html`<span class="dim">0</span>`;
 const columns = [
-  { name: "Action", class: "wide", cell: (q) => html`<a class="key" href=${link(q)}>${nameOf(q)}</a>${q.paused && html` <span class="state in_doubt">paused</span>`}${q.stuck_lanes && html` <span class="state in_doubt">${plural(q.stuck_lanes.length, "lane")} stuck</span>`}` },
+  { name: "Action", class: "wide", cell: (q) => html`<a class="key" href=${link(q)}>${nameOf(q)}</a>${q.paused && html` <span class="state in_doubt">paused</span>`}${q.stuck_lanes && html` <span class="state in_doubt">${plural(q.stuck_lanes.length, "lane")} stuck</span>`}${q.failing && html` <span class="state in_doubt">${q.failing} failing</span>`}` },
   { name: "Ready", class: "right num", cell: (q) => number(q.ready) },
   { name: "Oldest", class: "right num", cell: (q) => q.ready ? age(q.oldest_ready_ms || 0) : html`<span class="dim">-</span>` },
   { name: "Running", class: "right num", cell: (q) => number(q.running) },
@@ -64,6 +64,8 @@ function Detail({ data, points, onDecide }) {
       return html`<div key=${l.lane} class="lane"><b class="key">${l.lane}</b> ${plural(l.behind, "job waits", "jobs wait")} for <a href=${flightLink({ key: l.blocker })}><${Name} of=${{ key: l.blocker }} /></a>
         ${lane && html`<ol>${lane.jobs.slice(0, 8).map((j) => html`<li key=${j.key}><a href=${flightLink(j)}><${Name} of=${j} /></a> <${State} state=${j.state === "ready" && !j.may_open ? "held" : j.state} /></li>`)}</ol>${lane.total > 8 && html`<p class="dim">and ${lane.total - 8} more</p>`}`}</div>`;
     })}</${Section}>`}
+    ${q.failing_jobs && html`<${Section} title="Failing jobs" extra="their last attempts had no effect"><ul class="plain">${q.failing_jobs.map((f) => html`<li key=${f.key}><a href=${flightLink(f)}><${Name} of=${f} /></a>: ${f.cause}</li>`)}</ul>
+      ${q.failing > q.failing_jobs.length && html`<p class="dim">and ${q.failing - q.failing_jobs.length} more</p>`}</${Section}>`}
     <${Section} title="Counts"><${Facts} rows=${[["ready", q.ready], ["oldest ready", q.ready ? age(q.oldest_ready_ms || 0) : ""], ["running", q.running], ["ended", q.ended_per_second.toFixed(2) + " per second, a mean over half a minute"],
       ["scheduled", q.scheduled && `${q.scheduled}, for their time, a retry or a look-up`], ["waiting", q.waiting && `${q.waiting}, for a callback`], ["held", q.held && `${q.held}, by their lane`], ["in doubt", q.in_doubt && `${q.in_doubt}, for a person`]]} /></${Section}></div>`;
 }
