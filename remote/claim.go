@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -59,8 +58,7 @@ type claimID struct {
 // claim is one claim request and its copies.
 type claim struct {
 	sync.Mutex
-	answered bool      // a copy that arrives now takes no more jobs
-	until    time.Time // no copy opens anything afterwards
+	answered bool // a copy that arrives now takes no more jobs
 }
 
 // Claim hands out jobs of the actions: at least one, or none when the wait is over. A repeat, at any node, gets the same jobs, or
@@ -155,19 +153,15 @@ func (p *Pools) waitForJob(ctx context.Context, req *ClaimRequest, w *waiter) bo
 	return true
 }
 
-// claim returns the record of a claim request. It is the same for all its copies.
+// claim returns the record of a claim request. It is the same for all its copies, none of which opens anything after flight.MaxOpenLife.
 func (p *Pools) claim(req *ClaimRequest) *claim {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id, now := claimID{req.Session, req.Nonce}, time.Now()
-	c := p.claims[id]
-	if c == nil {
-		if len(p.claims) >= p.cleanAt {
-			maps.DeleteFunc(p.claims, func(_ claimID, old *claim) bool { return now.After(old.until) })
-			p.cleanAt = max(1024, 2*len(p.claims))
-		}
-		c = &claim{until: now.Add(flight.MaxOpenLife)}
-		p.claims[id] = c
+	id := claimID{req.Session, req.Nonce}
+	c, known := p.claims.get(id)
+	if !known {
+		c = new(claim)
+		p.claims.put(id, c)
 	}
 	return c
 }

@@ -51,11 +51,11 @@ type Pools struct {
 	service *Service
 	jobs    Jobs
 
-	mu      sync.Mutex           // guards the fields below; taken before the lock of the table of jobs, never inside it
-	taken   map[flight.ID]taking // jobs that a claim is opening, or has failed to open
-	claims  map[claimID]*claim   // the claims of which a copy may still arrive
-	cleanAt int                  // the number of claims at which old ones are forgotten
-	turn    int                  // the action that the next claim begins with
+	mu     sync.Mutex                  // guards the fields below; taken before the lock of the table of jobs, never inside it
+	taken  map[flight.ID]taking        // jobs that a claim is opening
+	failed recent[flight.ID, struct{}] // jobs that a claim has failed to open
+	claims recent[claimID, *claim]     // the claims of which a copy may still arrive
+	turn   int                         // the action that the next claim begins with
 
 	waitMu   sync.Mutex // guards the fields below; may be taken inside the lock of the table of jobs
 	waiting  map[poolID][]*waiter
@@ -66,11 +66,40 @@ type Pools struct {
 
 type poolID struct{ namespace, action string }
 
-// taking is a job that is not offered to other claims for a while.
+// taking is a job that is not offered to other claims while one is opening it.
 type taking struct {
-	until   time.Time
-	pool    poolID
-	opening bool // a claim is opening it
+	until time.Time
+	pool  poolID
+}
+
+// recent is a map that forgets what was put into it longer than its life ago. It forgets a whole generation at once, so that no claim
+// waits until the entries are searched; an entry is in memory for twice the life at most, as long as others are put.
+type recent[K comparable, V any] struct {
+	life  time.Duration
+	since time.Time // of the generation now
+	now   map[K]entry[V]
+	old   map[K]entry[V]
+}
+
+type entry[V any] struct {
+	value V
+	at    time.Time
+}
+
+func (r *recent[K, V]) get(key K) (value V, ok bool) {
+	for _, generation := range []map[K]entry[V]{r.now, r.old} {
+		if e, found := generation[key]; found && time.Since(e.at) < r.life {
+			return e.value, true
+		}
+	}
+	return value, false
+}
+
+func (r *recent[K, V]) put(key K, value V) {
+	if at := time.Now(); r.now == nil || at.Sub(r.since) >= r.life {
+		r.now, r.old, r.since = make(map[K]entry[V]), r.now, at
+	}
+	r.now[key] = entry[V]{value, time.Now()}
 }
 
 const (
@@ -86,7 +115,8 @@ const (
 
 // NewPools returns the pools of a service. Run must be called.
 func NewPools(service *Service, jobs Jobs) *Pools {
-	p := &Pools{service: service, jobs: jobs, taken: make(map[flight.ID]taking), claims: make(map[claimID]*claim),
+	p := &Pools{service: service, jobs: jobs, taken: make(map[flight.ID]taking),
+		failed: recent[flight.ID, struct{}]{life: lookInterval}, claims: recent[claimID, *claim]{life: flight.MaxOpenLife},
 		waiting: make(map[poolID][]*waiter), use: newUse(), useSince: time.Now()}
 	jobs.OnReady(p.wake)
 	jobs.OnEnded(p.noteEnd)
@@ -176,7 +206,7 @@ func (p *Pools) take(req *ClaimRequest) (taken []flight.ID) {
 			continue
 		}
 		for id := range p.jobs.Ready(req.Namespace, action, !slices.Contains(req.WithoutLookUp, action)) {
-			if now.Before(p.taken[id].until) {
+			if _, failed := p.failed.get(id); failed || now.Before(p.taken[id].until) {
 				continue
 			}
 			if ready[i] = append(ready[i], id); len(ready[i]) == req.Slots {
@@ -190,7 +220,7 @@ func (p *Pools) take(req *ClaimRequest) (taken []flight.ID) {
 		for i, ids := range ready {
 			if round < len(ids) && len(taken) < req.Slots {
 				taken = append(taken, ids[round])
-				p.taken[ids[round]] = taking{until: now.Add(p.service.cfg.TTL), pool: poolID{req.Namespace, actions[i]}, opening: true}
+				p.taken[ids[round]] = taking{until: now.Add(p.service.cfg.TTL), pool: poolID{req.Namespace, actions[i]}}
 			}
 		}
 		if len(taken) == before {
@@ -205,19 +235,9 @@ func (p *Pools) giveBack(id flight.ID, failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if delete(p.taken, id); failed {
-		p.taken[id] = taking{until: time.Now().Add(lookInterval)}
-	}
-	if len(p.taken) > 2*maxTaken {
-		for id, t := range p.taken {
-			if !t.opening && time.Now().After(t.until) {
-				delete(p.taken, id)
-			}
-		}
+		p.failed.put(id, struct{}{})
 	}
 }
-
-// maxTaken is the number of jobs above which those that failed long ago are forgotten.
-const maxTaken = 1024
 
 // waiter is a claim that waits for a job.
 type waiter struct {

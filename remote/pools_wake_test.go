@@ -44,3 +44,24 @@ func TestPools_ManyActions_Forgotten(t *testing.T) {
 		require.Equal(t, 1, p.Workers("billing", "9999"))
 	})
 }
+
+// Claims, and jobs that could not be opened, are known for their life, and then forgotten without a search.
+func TestPools_Recent_Forgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPools(nil, noJobs{})
+		first := p.claim(&ClaimRequest{Session: "s", Nonce: "first"})
+		time.Sleep(flight.MaxOpenLife - time.Nanosecond)
+		require.Same(t, first, p.claim(&ClaimRequest{Session: "s", Nonce: "first"}))
+		for i := range 10_000 {
+			p.claim(&ClaimRequest{Session: "s", Nonce: fmt.Sprint(i)})
+			p.giveBack(flight.ID{byte(i), byte(i >> 8)}, true)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.NotSame(t, first, p.claim(&ClaimRequest{Session: "s", Nonce: "first"}))
+		require.LessOrEqual(t, len(p.claims.now)+len(p.claims.old), int(2*flight.MaxOpenLife/(100*time.Millisecond))+2)
+		require.LessOrEqual(t, len(p.failed.now)+len(p.failed.old), 22)
+		_, failed := p.failed.get(flight.ID{9999 & 0xff, 9999 >> 8})
+		require.True(t, failed)
+		require.Empty(t, p.taken)
+	})
+}

@@ -124,7 +124,7 @@ func (p *Pools) isOpening(id poolID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range p.taken {
-		if t.opening && t.pool == id {
+		if t.pool == id {
 			return true
 		}
 	}
