@@ -56,6 +56,8 @@ func baseType(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
 		return baseType(e.X)
+	case *ast.IndexListExpr:
+		return baseType(e.X)
 	case *ast.IndexExpr:
 		return baseType(e.X)
 	default:
