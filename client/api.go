@@ -368,9 +368,21 @@ func (c *Client) Input(ctx context.Context, id flight.ID) (*InputBody, error) {
 	return &InputBody{ContentType: resp.header.Get("Content-Type"), Data: resp.body, Digest: resp.header.Get(wire.HeaderReceiptDigest)}, nil
 }
 
-// History reads a flight's events, in order, and its duplicate statistics.
+// History reads all pages of a flight's events, in order, and its duplicate statistics.
 func (c *Client) History(ctx context.Context, id flight.ID) (*History, error) {
-	return decode[History](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/events")}))
+	var all *History
+	for after := ""; ; {
+		page, err := decode[History](c.ask(ctx, request{method: http.MethodGet, path: withQuery(flightPath(id, "/events"), "after", after)}))
+		if err != nil {
+			return nil, err
+		}
+		if all != nil {
+			page.Events = append(all.Events, page.Events...)
+		}
+		if all, after = page, page.Next; after == "" {
+			return all, nil
+		}
+	}
 }
 
 // Resolve resolves a flight in doubt, if it is still at that version.

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -177,4 +178,34 @@ func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
 		break
 	}
 	require.Equal(t, []string{"submitted", "gap", "submitted"}, kinds)
+}
+
+// History follows the pages of a long history.
+func TestHistory_FollowsPages(t *testing.T) {
+	fake := httpapitest.New(t)
+	handler, pages := httpapi.New(fake.Config()), atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			pages.Add(1)
+			q := r.URL.Query()
+			q.Set("limit", "1")
+			r.URL.RawQuery = q.Encode()
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	c, err := client.Connect(t.Context(), server.URL, client.WithoutSpool())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	key := flight.MustKey("default/charge/9")
+	fake.Apply(t, &flight.Submit{Key: key})
+	f, err := c.Flight(t.Context(), key.FlightID())
+	require.NoError(t, err)
+	_, err = c.Cancel(t.Context(), key.FlightID(), f.Version, client.OperatorRequest{Reason: "no longer wanted"})
+	require.NoError(t, err)
+	h, err := c.History(t.Context(), key.FlightID())
+	require.NoError(t, err)
+	require.Empty(t, h.Next)
+	require.Len(t, h.Events, len(fake.Ledger.History(key)))
+	require.Greater(t, pages.Load(), int64(1))
 }

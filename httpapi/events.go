@@ -39,13 +39,13 @@ func (er *eventRoutes) routes() map[string]route {
 	}
 }
 
-// flightEvents serves GET /v1/flights/{id}/events: the history of one flight, once or as a stream that continues.
+// flightEvents serves GET /v1/flights/{id}/events: a page of the history of one flight, or a stream that continues.
 func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) error {
 	id, bad := flightID(r)
 	if bad != nil {
 		return bad
 	}
-	q, bad := parseEventQuery(r, "after")
+	q, bad := parseEventQuery(r, "after", "limit")
 	if bad != nil {
 		return bad
 	}
@@ -82,13 +82,36 @@ func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return about(f.Key, err)
 	}
-	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history)), Duplicates: wire.DuplicateStatsOf(&stats)}
-	for i := range history {
-		out.Events[i] = wire.EventOf(history[i].Version, &history[i].Event)
+	page := cutHistory(history, q.limit)
+	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(page)), Duplicates: wire.DuplicateStatsOf(&stats)}
+	for i := range page {
+		out.Events[i] = wire.EventOf(page[i].Version, &page[i].Event)
+	}
+	if len(page) < len(history) {
+		out.Next = page[len(page)-1].Version.String()
+		params := r.URL.Query()
+		params.Set("after", out.Next)
+		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
 	setFlightHeaders(w.Header(), f)
 	q.setPreferenceApplied(w.Header())
 	return writeJSON(w, r, http.StatusOK, out)
+}
+
+// maxHistoryText limits the actors and notes of the events on one page of a history, in bytes.
+const maxHistoryText = 256 << 10
+
+// cutHistory returns the first page of a history. It ends between two commands, because a position cannot lie between
+// the events of one command.
+func cutHistory(history []flight.HistoryEvent, limit int) []flight.HistoryEvent {
+	text := 0
+	for i := range history {
+		text += len(history[i].Actor) + len(history[i].Note)
+		if i > 0 && (i >= limit || text > maxHistoryText) && history[i].Version != history[i-1].Version {
+			return history[:i]
+		}
+	}
+	return history
 }
 
 // waitHistory returns a flight and its events after the query's position. If there are none yet, it waits as long as

@@ -413,3 +413,34 @@ func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
 	}
 	require.Greater(t, asked, int(flight.EventDuplicates))
 }
+
+// A history is answered in pages, whose readers follow next; the events of one command are not split.
+func TestFlightEvents_Pages(t *testing.T) {
+	d := newTestServer(t)
+	key := flight.MustKey("default/charge/pages")
+	for range 4 { // generations
+		a := d.proceed(`{"action":"charge","id":"pages"}`)
+		require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+		f := decodeBody[wire.Flight](t, d.get("/v1/flights/"+key.FlightID().String()))
+		require.Equal(t, http.StatusOK, d.post("/v1/flights/"+key.FlightID().String()+"/free", `{"reason":"again"}`, "If-Match", `"`+f.Version+`"`).status)
+	}
+	path := "/v1/flights/" + key.FlightID().String() + "/events"
+	all := decodeBody[wire.History](t, d.get(path))
+	require.Empty(t, all.Next)
+	require.Greater(t, len(all.Events), 8)
+	var walked []wire.Event
+	pages := 0
+	for next := path + "?limit=1"; next != ""; pages++ {
+		r := d.get(next)
+		page := decodeBody[wire.History](t, r)
+		require.NotEmpty(t, page.Events)
+		require.LessOrEqual(t, len(page.Events), 3, "one, and the other events of the same command")
+		walked = append(walked, page.Events...)
+		link, _, _ := strings.Cut(strings.TrimPrefix(r.header.Get("Link"), "<"), ">")
+		require.Equal(t, page.Next == "", link == "")
+		next = link
+	}
+	require.Equal(t, all.Events, walked)
+	require.Greater(t, pages, 4)
+	require.Equal(t, http.StatusBadRequest, d.get(path+"?limit=1001").status)
+}

@@ -67,8 +67,8 @@ func flightOperations() []Operation {
 	}, {
 		Pattern: "GET /v1/flights/{id}/events", ID: "getHistory", Tag: tagFlights, Summary: "Get the events of a flight",
 		About:      "With `Accept: text/event-stream` the answer is a stream of server-sent events. It starts with the stored events and continues with new ones.",
-		Parameters: streamHeaders, Query: []Parameter{afterParameter()},
-		Answers: []Answer{{Status: http.StatusOK, About: "all events, oldest first", Optional: slices.Concat([]string{wire.HeaderPreferenceApplied, "X-Accel-Buffering"}, expiryHeaders, flightAnswerHeaders),
+		Parameters: streamHeaders, Query: []Parameter{afterParameter(), limitParameter()},
+		Answers: []Answer{{Status: http.StatusOK, About: "a page of the events, oldest first, or a stream", Optional: slices.Concat([]string{"Link", wire.HeaderPreferenceApplied, "X-Accel-Buffering"}, expiryHeaders, flightAnswerHeaders),
 			Content: []Content{{Type: wire.TypeJSON, Value: wire.History{}}, streamContent()}}},
 		Problems: codes(readCodes, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
@@ -99,15 +99,21 @@ func afterParameter() Parameter {
 	return Parameter{Name: "after", Schema: place, About: "only events after this position: the id of an event, or the `next` of an earlier page"}
 }
 
+// eventCount is a number of events, at least from.
+func eventCount(from int64, usual any) Schema {
+	s, most := typedSchema("integer"), int64(httpapi.MaxEvents)
+	s.Minimum, s.Maximum, s.Default = &from, &most, usual
+	return s
+}
+
+func limitParameter() Parameter {
+	return Parameter{Name: "limit", Schema: eventCount(1, httpapi.DefaultEvents), About: "the number of events on a page; the events of one command are not split"}
+}
+
 func eventParameters() []Parameter {
-	count := func(from int64, usual any) Schema {
-		s, most := typedSchema("integer"), int64(httpapi.MaxEvents)
-		s.Minimum, s.Maximum, s.Default = &from, &most, usual
-		return s
-	}
 	return []Parameter{
-		{Name: "last", Schema: count(0, nil), About: "the number of past events at the start of a stream without a position; the events of one command are not split"},
-		{Name: "limit", Schema: count(1, httpapi.DefaultEvents), About: "the number of events on a page; the events of one command are not split"},
+		{Name: "last", Schema: eventCount(0, nil), About: "the number of past events at the start of a stream without a position; the events of one command are not split"},
+		limitParameter(),
 		{Name: "since", Schema: typedSchema("string"), About: "only events of this time or later; a time or a duration before now; a stream filters only its past events"},
 		{Name: "action", Schema: typedSchema("string"), About: "only events of flights with this action"},
 		{Name: "key_prefix", Schema: typedSchema("string"), About: "only events of flights whose full key starts with this prefix"},

@@ -198,6 +198,7 @@ type Event struct {
 type History struct {
 	FlightID   string          `json:"flight_id"`
 	Events     []Event         `json:"events"`
+	Next       string          `json:"next,omitzero"` // the position after which to continue; empty on the last page
 	Duplicates *DuplicateStats `json:"duplicates,omitzero"`
 }
 

@@ -22,11 +22,20 @@ export const stored = (path) => text(path).catch((problem) => {
   throw problem;
 });
 
+// readHistory reads all pages of a flight's events.
+export async function readHistory(id) {
+  const path = `/v1/flights/${encodeURIComponent(id)}/events`, events = [];
+  for (let page = await get(path); ; page = await get(path, { after: page.next })) {
+    events.push(...page.events);
+    if (!page.next) return { ...page, events };
+  }
+}
+
 export function FlightView({ of, heading = "h1" }) {
   const kept = useRef({}), [open, setOpen] = useState(null);
   const { data, problem } = usePoll(async () => {
     const f = await find(of);
-    const history = await get(`/v1/flights/${f.id}/events`);
+    const history = await readHistory(f.id);
     if (kept.current.version !== f.version) {
       const [input, receipt] = await Promise.all([stored(`/v1/flights/${f.id}/input`), f.receipt ? stored(`/v1/flights/${f.id}/receipt`) : null]);
       kept.current = { version: f.version, input, receipt };

@@ -2,7 +2,7 @@
 import { html, useState, useRef, useKeys, usePoll, State, Time, Copy, Code, Facts, Section, Missing } from "../ui.js";
 import { get, post, may } from "../api.js";
 import { stateWords, eventText, person } from "../words.js";
-import { stored } from "./flightview.js";
+import { stored, readHistory } from "./flightview.js";
 import { Heading, Ask, span, timed } from "../page.js";
 import { Waterfall, summary, over } from "../waterfall.js";
 import { Decide } from "../verbs.js";
@@ -12,7 +12,7 @@ async function load({ id, key }, kept) {
   if (!id) id = (await get("/v1/flights", { key })).id;
   const saga = await get(`/v1/flights/${encodeURIComponent(id)}/saga`), flights = [saga, ...(saga.steps || []).flatMap((s) => [s.flight, s.undo, s.late_undo]).filter(Boolean)];
   await Promise.all(flights.filter((f) => !kept[f.id] || kept[f.id].version !== f.version).map(async (f) => {
-    kept[f.id] = { version: f.version, events: (await get(`/v1/flights/${f.id}/events`)).events };
+    kept[f.id] = { version: f.version, events: (await readHistory(f.id)).events };
   }));
   if (kept.input === undefined) kept.input = await stored(`/v1/flights/${encodeURIComponent(id)}/input`);
   return { saga, input: kept.input, histories: Object.fromEntries(flights.map((f) => [f.id, kept[f.id].events])) };
