@@ -22,7 +22,7 @@ test: ## runs every test, with short explorations, in nine minutes on two cores,
 long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, many jobs and sagas, and the build of a release
 	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./deploy
 	CGO_ENABLED=0 $(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas' ./node
-	CGO_ENABLED=0 $(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles' -timeout 30m ./cmd/flightd
+	CGO_ENABLED=0 $(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles|TestFloods$$' -timeout 30m ./cmd/flightd
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, it is too slow for a test of rates, and for four clusters at once on two cores
 	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...

@@ -2,6 +2,8 @@
 
 package main
 
+import "time"
+
 // damages is the number of damaged ledgers that a test starts.
 const damages = 1000
 
@@ -22,3 +24,11 @@ const sessionRounds = 1000
 
 // leaderChanges is how often a test of notifications kills the node that leads.
 const leaderChanges = 50
+
+// The floods of a test: how long they last, jobs, actions, and attempts of one key.
+const (
+	floodTime    = 90 * time.Second
+	floodJobs    = 80_000
+	floodActions = 200_000
+	floodHistory = 2_000
+)

@@ -2,6 +2,8 @@
 
 package main
 
+import "time"
+
 // damages is the number of damaged ledgers that a test starts.
 const damages = 12
 
@@ -22,3 +24,11 @@ const sessionRounds = 100
 
 // leaderChanges is how often a test of notifications kills the node that leads.
 const leaderChanges = 3
+
+// The floods of a test: how long they last, jobs, actions, and attempts of one key.
+const (
+	floodTime    = 4 * time.Second
+	floodJobs    = 2_000
+	floodActions = 5_000
+	floodHistory = 50
+)
