@@ -22,16 +22,21 @@ type Queue struct {
 
 // Queues returns the actions of a namespace that have jobs, workers or jobs that ended lately; of all namespaces if it is empty.
 func (p *Pools) Queues(namespace string) []Queue {
-	byID := make(map[poolID]*Queue)
-	for _, s := range p.jobs.Pools(namespace) {
-		byID[poolID{s.Namespace, s.Action}] = &Queue{PoolStatus: s}
-	}
+	pools, used := p.jobs.Pools(namespace), make(map[poolID]usedQueue) // there may be many more pools than used ones
 	for _, ns := range p.namespacesInUse(namespace) {
-		p.addUse(ns, byID)
+		p.addUse(ns, used)
 	}
-	all := make([]Queue, 0, len(byID))
-	for _, q := range byID {
-		all = append(all, *q)
+	all := make([]Queue, 0, len(pools)+len(used))
+	for _, s := range pools {
+		id := poolID{s.Namespace, s.Action}
+		u := used[id]
+		delete(used, id)
+		all = append(all, Queue{s, u.Workers, u.EndedPerSecond})
+	}
+	for _, u := range used {
+		if u.recent {
+			all = append(all, u.Queue)
+		}
 	}
 	slices.SortFunc(all, func(a, b Queue) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
@@ -51,20 +56,20 @@ func (p *Pools) namespacesInUse(namespace string) []string {
 	return slices.Compact(all)
 }
 
+// usedQueue is an action that has workers, or jobs that ended.
+type usedQueue struct {
+	Queue
+	recent bool // since a minute ago
+}
+
 // addUse adds the workers and the rates of the actions of a namespace.
-func (p *Pools) addUse(namespace string, byID map[poolID]*Queue) {
+func (p *Pools) addUse(namespace string, used map[poolID]usedQueue) {
 	p.waitMu.Lock()
 	defer p.waitMu.Unlock()
 	for _, actions := range []map[string]*poolUse{p.oldUse.actions[namespace], p.use.actions[namespace]} { // the newer ones replace the older
 		for action, u := range actions {
-			id := poolID{namespace, action}
-			q := byID[id]
-			if q == nil {
-				q = &Queue{PoolStatus: flight.PoolStatus{Namespace: namespace, Action: action}}
-			}
-			if q.Workers, q.EndedPerSecond = u.asking(), u.rate(); q.States != nil || u.isRecent() {
-				byID[id] = q
-			}
+			id, q := poolID{namespace, action}, flight.PoolStatus{Namespace: namespace, Action: action}
+			used[id] = usedQueue{Queue{q, u.asking(), u.rate()}, u.isRecent() || used[id].recent}
 		}
 	}
 }

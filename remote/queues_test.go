@@ -2,10 +2,12 @@ package remote_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -126,4 +128,32 @@ func TestQueues_UnknownActions(t *testing.T) {
 		require.Equal(t, 2, p.Workers("noisy", "charge"), "those that asked in the last minute")
 		require.Len(t, p.Queues("noisy"), 1)
 	})
+}
+
+// manyPools is a table with jobs of many actions.
+type manyPools struct {
+	remote.Jobs
+	pools []flight.PoolStatus
+}
+
+func (m *manyPools) OnReady(func(namespace, action string))     {}
+func (m *manyPools) OnEnded(func(namespace, action string))     {}
+func (m *manyPools) Pools(namespace string) []flight.PoolStatus { return m.pools }
+
+// The list of very many actions takes the memory of its rows and no more: each scrape and each read of the queues makes one.
+func TestQueues_OfManyActions(t *testing.T) {
+	const actions = 50_000
+	m := &manyPools{}
+	for i := range actions {
+		m.pools = append(m.pools, flight.PoolStatus{Namespace: "noisy", Action: fmt.Sprintf("action-%05d", i), Ready: 1})
+	}
+	p := remote.NewPools(nil, m)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	queues := p.Queues("")
+	runtime.ReadMemStats(&after)
+	require.Len(t, queues, actions)
+	bytes := int(after.TotalAlloc-before.TotalAlloc) / actions
+	t.Logf("%d bytes for each action", bytes)
+	require.Less(t, bytes, 2*int(unsafe.Sizeof(queues[0])))
 }
