@@ -336,7 +336,7 @@ func askForPerson(t *testing.T, c *floodClient, target *slowTarget) {
 	select {
 	case at := <-target.calm:
 		t.Logf("a doubt of the calm namespace was at the slow target after %v", at.Sub(began).Round(time.Millisecond))
-	case <-time.After(floodTime / 2):
+	case <-time.After(time.Minute): // a busy machine takes longer
 		t.Errorf("a doubt of the calm namespace did not reach the slow target: %v", err)
 	}
 }
