@@ -1,7 +1,10 @@
 # Go 1.26 and make are enough to begin; the Go modules are fetched.
 GO ?= go
-# One set of flags for every program, so that one does not compile again what another has compiled: that of a release.
-BUILD = CGO_ENABLED=0 $(GO) build -trimpath
+# One set of flags for programs, tests and checks, so that one does not compile again what another has compiled: that of a release. The race
+# detector alone needs cgo, and a C compiler.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
+BUILD = $(GO) build
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try console-test screenshots console-tools
@@ -16,22 +19,22 @@ dev: ## builds bin/flightd and runs it on this machine only, as flightd dev; its
 	exec bin/flightd dev
 
 test: ## runs every test, with short explorations, in nine minutes on two cores, builds included
-	CGO_ENABLED=0 $(GO) test -short -parallel 4 ./...
-	CGO_ENABLED=0 $(GO) test -C chaos -short -parallel 4 ./...
+	$(GO) test -short -parallel 4 ./...
+	$(GO) test -C chaos -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, many jobs and sagas, and the build of a release
-	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./deploy
-	CGO_ENABLED=0 $(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas' ./node
-	CGO_ENABLED=0 $(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles|TestFloods$$' -timeout 30m ./cmd/flightd
+	$(GO) test ./flight/... ./executor/... ./remote/... ./deploy
+	$(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas' ./node
+	$(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles|TestFloods$$' -timeout 30m ./cmd/flightd
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, it is too slow for a test of rates, and for four clusters at once on two cores
-	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
-	$(GO) test -race -p 1 -parallel 2 -skip TestSlowCallersDoNotStopOthers ./node/...
+	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
+	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip TestSlowCallersDoNotStopOthers ./node/...
 
 lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
-	for module in . chaos tools/manifests; do (cd $$module && $(GO) mod verify && CGO_ENABLED=0 $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
-	CGO_ENABLED=0 $(GO) vet -C chaos -tags browser ./console
+	for module in . chaos tools/manifests; do (cd $$module && $(GO) mod verify && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
+	$(GO) vet -C chaos -tags browser ./console
 
 metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
 	deploy/check.sh
@@ -99,10 +102,10 @@ chaos-tools:
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 
 console-test: console-tools ## tests the console in a real browser
-	CGO_ENABLED=0 $(GO) test -C chaos -tags browser -count=1 -timeout 10m ./console
+	$(GO) test -C chaos -tags browser -count=1 -timeout 10m ./console
 
 screenshots: console-tools ## writes the pictures of the console to docs/img
-	CGO_ENABLED=0 FLIGHTD_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -C chaos -tags browser -count=1 -run TestScreenshots ./console
+	FLIGHTD_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -C chaos -tags browser -count=1 -run TestScreenshots ./console
 
 # The browser, and axe-core, which looks for what people with disabilities could not use. Debian's packages need root.
 console-tools:

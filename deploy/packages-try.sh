@@ -154,7 +154,7 @@ fi
 fresh go
 git clone -q --bare "$source" flightd.git && git -C flightd.git tag v0.0.1 "$(git -C "$source" rev-parse HEAD)"
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=url.$PWD/flightd.git.insteadOf GIT_CONFIG_VALUE_0=https://github.com/flightd/flightd
-export GOPROXY=file://$modules/cache/download GOPRIVATE=github.com/flightd/flightd GOSUMDB=off GOMODCACHE=$PWD/modules GOFLAGS=-modcacherw GOWORK=off CGO_ENABLED=0
+export GOPROXY=file://$modules/cache/download GOPRIVATE=github.com/flightd/flightd GOSUMDB=off GOMODCACHE=$PWD/modules GOFLAGS="-modcacherw -trimpath" GOWORK=off CGO_ENABLED=0
 mkdir app && cd app && "$go" mod init example.com/app 2>/dev/null
 printf 'package main\n\nimport "github.com/flightd/flightd/client"\n\nfunc main() { _ = client.Key }\n' >main.go
 "$go" get github.com/flightd/flightd/client@v0.0.1 2>get.log && "$go" mod tidy 2>>get.log && "$go" build -o app . || fail "go get: $(cat get.log)"

@@ -29,7 +29,7 @@ linux=${semver/-/\~} linux=${linux//-/.}
 
 rm -rf "$out"
 deploy/release.sh "$version" "$platforms" "$out"
-GOBIN=$work GOFLAGS= "$go" install "$nfpm"
+GOBIN=$work CGO_ENABLED=0 GOFLAGS=-trimpath "$go" install "$nfpm" # with the flags of a release: the standard library is compiled
 
 pack() { (cd "$1" && npm pack --silent --ignore-scripts --pack-destination "$out"); }
 described='"version": "'$semver'", "license": "Apache-2.0", "homepage": "https://github.com/flightd/flightd"'
