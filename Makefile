@@ -31,15 +31,16 @@ race: ## runs the concurrent packages under the race detector; process tests run
 	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
 	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip TestSlowCallersDoNotStopOthers ./node/...
 
-lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
+lint: ## checks formatting and module checksums, runs vet and staticcheck, and checks the types for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	for module in . chaos tools/manifests; do (cd $$module && $(GO) mod verify && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
 	$(GO) vet -C chaos -tags browser ./console
+	$(GO) test -count=1 -tags systems -run TestSystems ./internal/arch
 
 metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
 	deploy/check.sh
 
-cross:
+cross: ## builds for other systems; make lint checks no more than their types
 	GOOS=darwin GOARCH=arm64 $(BUILD) -o /dev/null ./cmd/flightd
 	GOOS=linux GOARCH=arm64 $(BUILD) -o /dev/null ./cmd/flightd
 
