@@ -7,7 +7,7 @@ export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
 BUILD = $(GO) build
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try console-test screenshots console-tools
+.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check docs-try console-test screenshots console-tools
 
 all: build
 
@@ -133,15 +133,18 @@ client-tools:
 
 # The languages whose clients are tested. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl, zsh.
 CLIENTS ?= go python typescript
-clients: client-drivers ## runs the list of tests that all clients pass, and the commands and snippets of README and docs/ as printed
+CLIENTS_TEST = FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8
+clients: client-drivers ## runs the list of tests that all clients pass, against three nodes with TLS and tokens, and what README shows
 	$(GO) vet -tags clients ./clients/...
-	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 20m ./clients/...
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 20m -run 'TestConformance|TestReadmes' ./clients/conformance
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 $(GO) test -tags clients -count=1 -parallel 8 -timeout 20m -run 'TestConformance|TestSoak$$' ./clients/conformance
+	FLIGHTD_CLIENTS_SECURE=1 FLIGHTD_CLIENTS_NODES=3 $(CLIENTS_TEST) -timeout 20m -skip 'TestSoak|TestDocs$$' ./clients/...
+
+docs-try: client-drivers ## runs the commands and snippets that README and docs/ print, against plain HTTP where they do not say otherwise
+	$(CLIENTS_TEST) -timeout 10m -run 'TestFirstScreen|TestReadmes|TestDocs$$' ./clients/conformance
 
 SOAKS ?= 30
-clients-soak: client-drivers ## kills nodes of a cluster under clients of all languages; half a minute for each of SOAKS runs; then the same with a lagging node
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 FLIGHTD_SOAKS=$(SOAKS) $(GO) test -tags clients -count=1 -timeout 3h -v -run TestSoak ./clients/conformance
+clients-soak: client-drivers ## kills a node, and nodes of a cluster, under clients of all languages; half a minute for each of SOAKS runs; then the same with a lagging node
+	FLIGHTD_SOAKS=$(SOAKS) $(CLIENTS_TEST) -timeout 3h -v -run 'TestSoak$$' ./clients/conformance
+	FLIGHTD_CLIENTS_SECURE=1 FLIGHTD_CLIENTS_NODES=3 FLIGHTD_SOAKS=$(SOAKS) $(CLIENTS_TEST) -timeout 3h -v -run TestSoak ./clients/conformance
 
 client-drivers: client-tools
 ifneq (,$(filter typescript,$(CLIENTS)))

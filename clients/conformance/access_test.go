@@ -130,10 +130,9 @@ func (t *trial) requireTurnedAway(a answer) {
 	require.Contains(t, allowed, a.Error, "%+v", a)
 }
 
-// useSecureServer gives the trial a lone server with TLS and a token, in every mode. A cluster is left out.
+// useSecureServer gives the trial a lone server with TLS and a token, in every mode.
 func (t *trial) useSecureServer() {
 	t.Helper()
-	t.skipInCluster()
 	t.server = startServer(t.T, true)
 	t.proxy = newProxy(t.T, t.server)
 }

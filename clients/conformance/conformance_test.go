@@ -57,12 +57,14 @@ func TestWantedLanguagesAreKnown(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, l := range languages() {
 		if !wanted()[l.name] {
 			t.Logf("%s is not selected: FLIGHTD_CLIENTS=%q", l.name, os.Getenv("FLIGHTD_CLIENTS"))
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
 			l.requireReady(t)
 			shared := newServer(t)
 			for _, s := range scenarios() {
@@ -91,9 +93,8 @@ func newTrial(t *testing.T, l language, id string, h *server) *trial {
 		id: id, key: "default/charge/" + id}
 }
 
-// useOwnServer starts a lone flightd for this trial alone, which may kill it. A cluster is left out.
+// useOwnServer starts a lone flightd for this trial alone, which may kill it.
 func (t *trial) useOwnServer() {
-	t.skipInCluster()
 	t.server = startServer(t.T, secure)
 	t.proxy = newProxy(t.T, t.server)
 }

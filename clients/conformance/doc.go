@@ -16,8 +16,9 @@
 // curl and the command flightd get both by the environment.
 //
 // With FLIGHTD_CLIENTS_NODES=3 the server is a cluster of three nodes, and a proxy gives every request to another node. Scenarios that
-// need a lone server of their own, because they kill it, lose its data or demand a token, are left out. TestSoak kills and freezes
-// nodes in turn. TestSoakOfALaggingNode has two nodes in memory, one of which lags.
+// kill their server, lose its data or demand a token start a lone one of their own. TestSoak kills and freezes nodes in turn.
+// TestSoakOfALaggingNode has two nodes in memory, one of which lags. make clients has three nodes, TLS and tokens; TestPerLanguage,
+// TestFirstScreen and TestDocs_GoWorkers have plain HTTP in every mode.
 //
 // Nobody sees time go back: proxies compare the index that a caller was told with that of its answer; a call that begins after its key
 // was final does not find it open; and readers check the versions of flights, and the order of the feed.

@@ -78,6 +78,7 @@ var pages = map[string]func(t *testing.T, x *terminal, blocks []block){
 // token of a new server. Where a page shows a console, the output must have the lines that it shows. Directories of the system are replaced
 // by that folder, and the ports of pages by free ones.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	for page, prepare := range pages {
 		for _, shell := range shells {
 			t.Run(page+"/"+shell, func(t *testing.T) {

@@ -65,6 +65,7 @@ func (c typedCommand) requireOutput(t *testing.T, output string) {
 // first still runs. Afterwards git finds nothing new in the clone. Only the ports differ from the text, and with
 // FLIGHTD_TEST_BINARY the binary, which is then not built.
 func TestFirstScreen(t *testing.T) {
+	t.Parallel()
 	blocks := map[string]block{}
 	for _, b := range findBlocks(t, "../../README.md") {
 		blocks[b.name] = b

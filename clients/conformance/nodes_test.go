@@ -3,7 +3,10 @@
 package conformance
 
 import (
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -17,20 +20,16 @@ import (
 var clusterSize = os.Getenv("FLIGHTD_CLIENTS_NODES")
 
 // startCluster starts a cluster with a process per node, which is killed at the end of the test. The address of the cluster is
-// that of another node for each request.
+// that of another node for each request. With TLS and tokens it is one as flightd cluster found makes it, else that of flightd dev.
 func startCluster(t testing.TB, size string) *server {
 	t.Helper()
-	require.False(t, secure, "flightd dev --nodes has neither TLS nor tokens: set FLIGHTD_CLIENTS_NODES or FLIGHTD_CLIENTS_SECURE")
-	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
-	args := []string{"dev", "--nodes", size, "--data", h.data, "--listen", proctest.Address(t)}
-	founder := &server{t: t, data: h.data, log: h.data + ".log", args: args}
-	founder.start()
-	require.NoError(t, founder.process.Stop(waitTimeout))
 	n, err := strconv.Atoi(size)
 	require.NoError(t, err)
-	for i := range n {
-		number := strconv.Itoa(i + 1)
-		h.nodes = append(h.nodes, &server{t: t, data: h.data, log: h.data + "-" + number + ".log", args: append(args[:len(args):len(args)], "--node", number)})
+	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
+	if secure {
+		h.foundNodes(n)
+	} else {
+		h.foundDevNodes(n)
 	}
 	h.killAtEnd()
 	started := make(chan error, n)
@@ -40,13 +39,47 @@ func startCluster(t testing.TB, size string) *server {
 	for range n {
 		require.NoError(t, <-started)
 	}
+	inTurn := 0
+	eventually(t, "every node knows the first token", waitTimeout, func() bool {
+		answer, err := h.request(http.MethodGet, "/v1/flights", "")
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		if inTurn++; answer.StatusCode != http.StatusOK {
+			inTurn = 0
+		}
+		return inTurn == n
+	})
 	return h
 }
 
-// skipInCluster leaves out a scenario with a lone server of its own, which the list without FLIGHTD_CLIENTS_NODES has.
-func (t *trial) skipInCluster() {
-	t.Helper()
-	if clusterSize != "" {
-		t.Skip("it needs a lone server of its own")
+// foundNodes makes the directories of n nodes with TLS, and the file of the first token.
+func (s *server) foundNodes(n int) {
+	s.t.Helper()
+	s.access = newAccess(s.t, s.data)
+	port := proctest.Ports(s.t)
+	address := func(offset int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset)) }
+	args := []string{"cluster", "found", "--out", s.data, "--first-token-file", s.access.tokenFile}
+	for i := range n {
+		name := "node-" + strconv.Itoa(i+1)
+		args = append(args, "--node", name+"="+address(3*i)) // etcd has the port after it
+		s.nodes = append(s.nodes, &server{t: s.t, data: s.data, log: s.data + "-" + name + ".log", args: []string{"serve", "--cluster", filepath.Join(s.data, name),
+			"--data", s.data + "-" + name, "--listen", address(3*i + 2), "--tls-cert", s.access.certFile, "--tls-key", s.access.keyFile}})
+	}
+	found := exec.Command(binaries.flightd, args...)
+	found.Env = environment()
+	out, err := found.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+}
+
+// foundDevNodes makes the nodes of flightd dev.
+func (s *server) foundDevNodes(n int) {
+	s.t.Helper()
+	args := []string{"dev", "--nodes", strconv.Itoa(n), "--data", s.data, "--listen", proctest.Address(s.t)}
+	founder := &server{t: s.t, data: s.data, log: s.data + ".log", args: args}
+	founder.start()
+	require.NoError(s.t, founder.process.Stop(waitTimeout))
+	for i := range n {
+		number := strconv.Itoa(i + 1)
+		s.nodes = append(s.nodes, &server{t: s.t, data: s.data, log: s.data + "-" + number + ".log", args: append(args[:len(args):len(args)], "--node", number)})
 	}
 }

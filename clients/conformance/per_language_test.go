@@ -14,6 +14,7 @@ import (
 
 // TestPerLanguage runs each language's own tests against a flightd of their own.
 func TestPerLanguage(t *testing.T) {
+	t.Parallel()
 	own := map[string][]string{
 		"python":     {"python3", "-B", "-W", "error", "test_flightd.py"},
 		"typescript": {"node", "--test", filepath.Join("dist", "typescript", "flightd.test.mjs")},

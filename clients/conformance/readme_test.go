@@ -36,6 +36,7 @@ var expectedOutput = map[string][2]string{
 
 // TestReadmes runs every snippet of the READMEs unchanged, twice, against its own server.
 func TestReadmes(t *testing.T) {
+	t.Parallel()
 	for file, count := range readmes {
 		var snippets []block
 		for _, b := range findBlocks(t, file) {

@@ -151,6 +151,7 @@ func exact(text string) string {
 }
 
 func TestOddValues(t *testing.T) {
+	t.Parallel()
 	s, c := newServer(t), &cells{t: t}
 	t.Run("clients", func(t *testing.T) {
 		for _, l := range languages() {

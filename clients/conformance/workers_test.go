@@ -57,6 +57,7 @@ func declare(ctx context.Context, c *client.Client) error {
 
 // TestDocs_GoWorkers runs the Go blocks of the guide for workers: they are lines of this file.
 func TestDocs_GoWorkers(t *testing.T) {
+	t.Parallel()
 	source, err := os.ReadFile("workers_test.go")
 	require.NoError(t, err)
 	count := 0
