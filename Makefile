@@ -182,18 +182,13 @@ packages: package-tools ## builds archives, .deb, .rpm, npm and Python packages,
 	GO="$(GO)" deploy/packages.sh "$(VERSION)" "$(PLATFORMS)" dist
 
 HERE = $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)
-release-try: client-tools ## unpacks an archive for this platform, and runs the README's first screen and snippets with its binary
-	rm -rf dist/try
-	GO="$(GO)" deploy/release.sh "$(VERSION)" "$(HERE)" dist/try
-	cd dist/try && sha256sum -c SHA256SUMS && tar -xzf flightd-*.tar.gz --strip-components=1
-	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
-	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/try/flightd" $(GO) test -tags clients -count=1 -timeout 10m -run 'TestFirstScreen|TestReadmes' ./clients/conformance
-
-packages-try: package-tools ## builds the packages for this platform, and tries each in a fresh folder, with a clock; needs root for .deb and .rpm
+packages-try: package-tools ## builds the packages for this platform, tries each in a fresh folder, with a clock, and runs what README and docs/ print with the binary of the archive; needs root for .deb and .rpm
 	@missing=$$(command -v rpm >/dev/null || echo rpm; /usr/bin/python3 -c 'import mypy, ensurepip' 2>/dev/null || echo python3-mypy python3-venv); \
 	if [ -n "$$missing" ]; then apt-get install -y -qq --no-install-recommends $$missing; fi
 	$(GO) mod download
 	GO="$(GO)" deploy/packages.sh "$(VERSION)" "$(HERE)" dist/packages-try
 	GO="$(GO)" deploy/packages-try.sh dist/packages-try
 	tar -xzf dist/packages-try/flightd-*-$(subst /,-,$(HERE)).tar.gz -C dist/packages-try --strip-components=1 --wildcards '*/flightd'
+	$(GO) test -count=1 -run TestRelease ./deploy
 	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(GO) test -C tools/manifests -count=1 .
+	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(MAKE) docs-try
