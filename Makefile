@@ -7,7 +7,7 @@ export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
 BUILD = $(GO) build
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check docs-try console-test screenshots console-tools
+.PHONY: all build dev test unraced race long night lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check docs-try console-test screenshots console-tools
 
 all: build
 
@@ -22,14 +22,28 @@ test: ## runs every test, with short explorations, in nine minutes on two cores,
 	$(GO) test -short -parallel 4 ./...
 	$(GO) test -C chaos -short -parallel 4 ./...
 
-long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, many jobs and sagas, and the build of a release
-	$(GO) test ./flight/... ./executor/... ./remote/... ./deploy
+# The packages with goroutines of their own, whose tests run under the race detector. It is too slow for a test of rates, for tables of
+# pure functions, and for four clusters at once on two cores.
+RACED = ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/driver/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
+RATES = TestSlowCallersDoNotStopOthers
+TABLES = TestDecide
+race: ## runs the tests of the packages with goroutines under the race detector; process tests run binaries, which it does not instrument
+	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 4 -skip $(RATES) $(RACED)
+	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip $(RATES) ./node/...
+
+unraced: ## runs what make test has and make race has not: with it, each test runs once
+	$(GO) test -short -parallel 4 $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
+	$(GO) test -short -run '$(TABLES)' ./remote
+	$(GO) test -short -run '$(RATES)' ./node
+	$(GO) test -C chaos -short -parallel 4 ./...
+
+long: ## runs in full length the tests that make test shortens or skips: explorations, many jobs and sagas, changes of leader and restores
+	$(GO) test ./flight/... ./saga/... ./executor/... ./remote/...
 	$(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas' ./node
 	$(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles|TestFloods$$' -timeout 30m ./cmd/flightd
 
-race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, it is too slow for a test of rates, and for four clusters at once on two cores
-	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
-	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip TestSlowCallersDoNotStopOthers ./node/...
+night: ## runs what shows only in long runs, within an hour: make long, builds for other systems, soaks of clients, chaos and every planted bug
+	SOAKS=6 HOURS=0.1 .ci/run long cross clients-soak chaos-night
 
 lint: ## checks formatting and module checksums, runs vet and staticcheck, and checks the types for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
@@ -58,12 +72,14 @@ bench-large: bin/bench ## measures ten million receipts: memory, starts, new key
 restart: bin/bench ## measures a start with 2,000,000 stored receipts
 	bin/bench -stored=2000000 -ending=0 -only=start
 
-.PHONY: docs openapi-check
+.PHONY: docs openapi-check openapi-lint
 docs: ## generates docs/openapi.json from the code
 	$(GO) test ./httpapi -count=1 -run TestDocsAreCurrent -update
 
-openapi-check: ## checks that the OpenAPI document is current, and lints it; needs node 20 or newer
+openapi-check: openapi-lint ## checks that the OpenAPI document is current, and lints it; needs node 20 or newer
 	$(GO) test ./httpapi -count=1 -run 'TestDocsAreCurrent|TestEveryRouteIsDescribed'
+
+openapi-lint: ## lints the OpenAPI document; make test and make race check that it is current
 	cd tools/openapi && npm ci --loglevel=error && \
 		REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npx --no-install redocly lint --config redocly.yaml ../../docs/openapi.json
 

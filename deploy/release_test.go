@@ -33,7 +33,7 @@ func release(t *testing.T, env string, args ...string) ([]byte, error) {
 // SHA256SUMS has the format of sha256sum -c. make release-check compares two builds.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds everything once more, with the flags of a release; make long runs it")
+		t.Skip("it builds an archive; make packages-try runs it")
 	}
 	out := t.TempDir()
 	const name = "flightd-v9.9.9-test-linux-amd64"
