@@ -7,7 +7,7 @@ export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
 BUILD = $(GO) build
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test unraced race long night lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check docs-try console-test screenshots console-tools
+.PHONY: all build dev test compiled race-compiled unraced race long night lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check docs-try console-test screenshots console-tools
 
 all: build
 
@@ -30,6 +30,14 @@ TABLES = TestDecide
 race: ## runs the tests of the packages with goroutines under the race detector; process tests run binaries, which it does not instrument
 	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 4 -skip $(RATES) $(RACED)
 	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip $(RATES) ./node/...
+
+# They fill the build cache: .ci/run compiles for the race detector beside tests that mostly wait.
+compiled:
+	$(GO) list -export -test -deps ./... >/dev/null
+	$(GO) list -C chaos -export -test -deps ./... >/dev/null
+
+race-compiled:
+	CGO_ENABLED=1 $(GO) list -race -export -test -deps $(RACED) ./node/... >/dev/null
 
 unraced: ## runs what make test has and make race has not: with it, each test runs once
 	$(GO) test -short -parallel 4 $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
