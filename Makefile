@@ -28,7 +28,7 @@ RACED = ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clu
 RATES = TestSlowCallersDoNotStopOthers
 TABLES = TestDecide
 race: ## runs the tests of the packages with goroutines under the race detector; process tests run binaries, which it does not instrument
-	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 4 -skip $(RATES) $(RACED)
+	CGO_ENABLED=1 $(GO) test -race -short -p 1 -parallel 4 -skip $(RATES) $(RACED)
 	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip $(RATES) ./node/...
 
 # They fill the build cache: .ci/run compiles for the race detector beside tests that mostly wait.
