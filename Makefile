@@ -127,7 +127,7 @@ chaos-tools:
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 
 console-test: console-tools ## tests the console in a real browser
-	$(GO) test -C chaos -tags browser -count=1 -timeout 10m ./console
+	$(GO) test -C chaos -tags browser -count=1 -parallel 2 -timeout 10m ./console
 
 screenshots: console-tools ## writes the pictures of the console to docs/img
 	FLIGHTD_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -C chaos -tags browser -count=1 -run TestScreenshots ./console

@@ -60,6 +60,7 @@ func (tb *testBrowser) signIn(token string, keep bool) {
 }
 
 func TestSignIn(t *testing.T) {
+	t.Parallel()
 	s := startServe(t)
 	s.doubt("charge", "order-1", object{"cents": 1})
 	reader := s.newToken("reader", "default", 0, "read")
@@ -124,6 +125,7 @@ func clickText(text string) chromedp.Action {
 
 // The node that leads dies while the page is open: the page goes on at its own node, and a decision that was made in between counts.
 func TestCluster_ChangeOfLeader(t *testing.T) {
+	t.Parallel()
 	s := startDev(t, "--nodes", "3")
 	s.doubt("charge", "order-1", object{"cents": 1})
 	leader, _ := s.must("GET", "/v1/cluster", nil)["leader"].(string)
@@ -154,6 +156,7 @@ func TestCluster_ChangeOfLeader(t *testing.T) {
 // The answer to a decision is lost twice, as when a leader dies after it has written the decision: the page sends it again, with the
 // version that the person saw, and gets the answer of the first.
 func TestDecision_IsRepeatedAfterALostAnswer(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	id := s.doubt("charge", "order-1", nil)
 	target, err := url.Parse(s.url)
@@ -188,6 +191,7 @@ func TestDecision_IsRepeatedAfterALostAnswer(t *testing.T) {
 
 // A token that ends while a decision is written takes nothing of it away.
 func TestDecision_SurvivesTheEndOfTheToken(t *testing.T) {
+	t.Parallel()
 	s := startServe(t)
 	s.doubt("charge", "order-1", nil)
 	first, second := s.newToken("first", "*", 0, "read", "operate"), s.newToken("second", "*", 0, "read", "operate")
@@ -211,6 +215,7 @@ func TestDecision_SurvivesTheEndOfTheToken(t *testing.T) {
 
 // An answer to a decision that is cut off, or that is a proxy's, is asked for again.
 func TestDecision_IsRepeatedAfterABrokenAnswer(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.doubt("charge", "order-1", nil)
 	var posts atomic.Int32
@@ -231,6 +236,7 @@ func TestDecision_IsRepeatedAfterABrokenAnswer(t *testing.T) {
 
 // A node that has stopped in the middle accepts requests, and answers none: the page says so, and goes on when the node does.
 func TestPage_OfASilentNode(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.doubt("charge", "order-1", nil)
 	var silent atomic.Bool

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,13 +123,12 @@ func (s *server) must(method, path string, body any, headers ...string) object {
 	return out
 }
 
-var nonces int
+var nonces atomic.Int64
 
 // open opens a flight, and returns the answer.
 func (s *server) open(action, id string, in any, more object) object {
 	s.t.Helper()
-	nonces++
-	body := object{"action": action, "id": id, "input": in, "nonce": fmt.Sprintf("nonce-%016d", nonces), "owner": "web-1:4711", "wait_ms": 0}
+	body := object{"action": action, "id": id, "input": in, "nonce": fmt.Sprintf("nonce-%016d", nonces.Add(1)), "owner": "web-1:4711", "wait_ms": 0}
 	for name, value := range more {
 		body[name] = value
 	}

@@ -16,6 +16,7 @@ import (
 )
 
 func TestClusterPage_LoneNode(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	p := openTab(t, 1280, 800, false)
 	p.visit(s.url + "/console/#/cluster")
@@ -35,6 +36,7 @@ func TestClusterPage_LoneNode(t *testing.T) {
 
 // The pages keep their data while no node leads, say so, and go on by themselves.
 func TestClusterPage_ChangeOfLeader(t *testing.T) {
+	t.Parallel()
 	s := startDev(t, "--nodes", "3")
 	s.succeed("charge", "before", object{}, "ok")
 	leader, _ := s.must("GET", "/v1/cluster", nil)["leader"].(string)

@@ -15,6 +15,7 @@ func link(s *server, namespace, key string) string {
 }
 
 func TestDoubt_FromTheLinkToTheReplay(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	input := object{"amount": 1999, "currency": "EUR"}
 	s.doubt("charge", "order-42", input)
@@ -48,6 +49,7 @@ func TestDoubt_FromTheLinkToTheReplay(t *testing.T) {
 }
 
 func TestDoubts_List(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.doubt("charge", "order-1", object{"cents": 1})
 	s.doubt("mail", "case-2", object{"to": "ann@example.com"})
@@ -62,6 +64,7 @@ func TestDoubts_List(t *testing.T) {
 
 // The oldest doubt is shown unasked. It stays when somebody else decides it: the dialog that is open says who, and keeps what was typed.
 func TestDoubts_TheOneThatIsReadStays(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	id := s.doubt("charge", "order-1", nil)
 	s.doubt("charge", "order-2", nil)

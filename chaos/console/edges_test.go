@@ -47,6 +47,7 @@ steps:
 
 // TestEdges_Pictures writes pictures of the pages with such data, in three looks, to the directory FLIGHTD_EDGES if it is set.
 func TestEdges_Pictures(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("FLIGHTD_EDGES")
 	if dir == "" {
 		t.Skip("FLIGHTD_EDGES is not set")
@@ -111,6 +112,7 @@ func (tb *testBrowser) box(selector string) (b struct{ Left, Right, Top, Bottom 
 
 // Long actions and keys stay inside their columns, and no page scrolls sideways.
 func TestEdges_Fit(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	edges(s)
 	for _, width := range []int64{1280, 390} {
@@ -132,6 +134,7 @@ func TestEdges_Fit(t *testing.T) {
 
 // After the last doubt of a filter was decided, the list names the filter and leads to the other doubts; a person without a name is unnamed.
 func TestEdges_LastOfAFilter(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.doubt("charge", "order-1", nil)
 	s.doubt("mail", "case-1", nil)
@@ -154,6 +157,7 @@ func TestEdges_LastOfAFilter(t *testing.T) {
 
 // A page of something that does not exist names it, and leads on.
 func TestEdges_Absent(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.succeed("charge", "order-1", nil, object{"id": "ch_17"})
 	p := openTab(t, 1280, 800, false)
@@ -182,6 +186,7 @@ func TestEdges_Absent(t *testing.T) {
 
 // The page of a saga has its input and a bar for the wait for an approval; the page of a flight copies input, receipt and command.
 func TestEdges_SagaAndCopies(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	edges(s)
 	p := openTab(t, 1280, 800, false)
@@ -210,6 +215,7 @@ func TestEdges_SagaAndCopies(t *testing.T) {
 
 // The banner about a server that does not answer is at the top of the window, and the charts go back for as long as is asked.
 func TestEdges_DeadServer(t *testing.T) {
+	t.Parallel()
 	port := fmt.Sprint(proctest.Ports(t))
 	s := &server{t: t, url: "http://127.0.0.1:" + port}
 	node := s.run("dev", "dev", "--data", t.TempDir(), "--listen", "127.0.0.1:"+port)

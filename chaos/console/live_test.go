@@ -25,6 +25,7 @@ func (tb *testBrowser) times(id string) int {
 }
 
 func TestLive(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.succeed("charge", "before", object{}, "ok")
 	p := openTab(t, 1280, 800, false)
@@ -61,6 +62,7 @@ func TestLive(t *testing.T) {
 // A chart has a gap, and not a zero, where the page knows nothing: the newest thousand events of a busy feed say nothing of the minutes
 // before them. The page knows what it has seen by itself, however many events there were, and forgets what is older than the charts.
 func TestLive_Model(t *testing.T) {
+	t.Parallel()
 	s := startDev(t) // it ends after the page, whose stream would break off
 	p := openTab(t, 1280, 800, false)
 	p.visit(s.url + "/console/#/live")
@@ -84,6 +86,7 @@ func TestLive_Model(t *testing.T) {
 // A stream that ends goes on after the last position that it named, also if no event was at that position, and the page says which events
 // the log no longer has.
 func TestLive_Gap(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	resumed, streams := make(chan string, 10), 0
 	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {

@@ -22,6 +22,7 @@ import (
 // Webhooks verifies, its link is opened in the browser, the doubt is settled with a reason, the caller gets the receipt, and the audit log
 // names the person.
 func TestDoubt_AtNight(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	type message struct {
 		header  http.Header

@@ -23,6 +23,7 @@ var operations = []struct{ name, address, ready string }{
 }
 
 func TestOperations_AreAccessibleAndFit(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	agency(s)
 	busyQueue(s)

@@ -107,6 +107,7 @@ func violations(p *testBrowser) []string {
 }
 
 func TestPages_AreAccessibleAndFit(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	shop(s)
 	pages := map[string]string{"live": "", "sagas": "", "queues": "", "cluster": "", "empty": "#/flights?state=cancelled", "absent": "#/flight?key=default%2Fcharge%2Fnobody"}
@@ -140,6 +141,7 @@ func TestPages_AreAccessibleAndFit(t *testing.T) {
 
 // A key, an input, a cause and a reason may hold anything; a page must show them as text.
 func TestMarkup_StaysText(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	const attack = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>&lt;b&gt;${1}`
 	const id = `<img/src=x/onerror="document.title='owned'">&lt;b&gt;${1}`
@@ -169,6 +171,7 @@ func TestMarkup_StaysText(t *testing.T) {
 
 // The fields of the search say what the list shows, also on the way back; and the first page has none before it.
 func TestFlights_WayBack(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.doubt("charge", "order-1", nil)
 	s.doubt("charge", "order-2", nil)

@@ -38,6 +38,7 @@ func busyQueue(s *server) {
 }
 
 func TestQueues(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	busyQueue(s)
 	queue := func() object { return s.must("GET", "/v1/queues", nil)["queues"].([]any)[0].(object) }
@@ -75,6 +76,7 @@ func TestQueues(t *testing.T) {
 
 // A pause is of the namespace of the queue that was chosen, whichever namespaces the list shows.
 func TestQueues_OfNamespaces(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	for _, namespace := range []string{"default", "shop"} {
 		s.must("POST", "/v1/flights:submit", object{"action": "mail", "id": "m-1", "input": object{}}, "Flightd-Namespace", namespace)
@@ -92,6 +94,7 @@ func TestQueues_OfNamespaces(t *testing.T) {
 
 // A dialog that is closed before the answer has come says what became of its decision.
 func TestQueues_ClosedDialog(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.submit("", "order-1")
 	gate := make(chan bool)

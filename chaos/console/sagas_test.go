@@ -83,6 +83,7 @@ steps:
 }
 
 func TestSagas(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	strike := agency(s)
 	p := openTab(t, 1280, 800, false)
@@ -140,6 +141,7 @@ func TestSagas(t *testing.T) {
 
 // A token that only reads is offered no decision.
 func TestSagasAndQueues_ForReaders(t *testing.T) {
+	t.Parallel()
 	s := startServe(t)
 	reader := s.newToken("reader", "default", 0, "read")
 	s.must("POST", "/v1/flights:submit", object{"action": "export", "id": "day-1", "input": object{}})
@@ -159,6 +161,7 @@ func TestSagasAndQueues_ForReaders(t *testing.T) {
 // A step whose success comes after its saga was undone is undone with a reason. The dialog is about the saga of its page, and does not
 // move to another one.
 func TestSagas_UndoLate(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	file := filepath.Join(t.TempDir(), "stay.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("saga: stay\nsteps:\n  room: { action: room.book, undo: { action: room.cancel } }\n"), 0o600))
@@ -203,6 +206,7 @@ func TestSagas_UndoLate(t *testing.T) {
 
 // Each step that ends changes the saga: a person who is still writing the reason sees it in the dialog, and cancels what the dialog says.
 func TestSagas_CancelWhileItRuns(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	file := filepath.Join(t.TempDir(), "stay.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("saga: stay\nsteps:\n  room: { action: room.book, undo: { action: room.cancel } }\n  meal: { action: meal.book, needs: [room], no_undo: true }\n"), 0o600))

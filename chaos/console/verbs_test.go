@@ -33,6 +33,7 @@ func (tb *testBrowser) decide(verb, choice, reason string) {
 }
 
 func TestVerbs(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	p := openTab(t, 1280, 800, false)
 	at := func(key string) {
@@ -102,6 +103,7 @@ func TestVerbs(t *testing.T) {
 
 // Somebody else was faster: the dialog says so, and nothing is decided twice.
 func TestVerbs_AreAboutTheVersionThatWasSeen(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	id := s.doubt("charge", "order-1", nil)
 	p := openTab(t, 1280, 800, false)
@@ -118,6 +120,7 @@ func TestVerbs_AreAboutTheVersionThatWasSeen(t *testing.T) {
 }
 
 func TestVerbs_AboutMany(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	var ids []string
 	for i := range 30 {
@@ -154,6 +157,7 @@ func TestVerbs_AboutMany(t *testing.T) {
 
 // A hundred thousand flights are searched by the server; the page holds a hundred.
 func TestFlights_HundredThousand(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	for part := range 50 {
 		var lines strings.Builder
@@ -182,6 +186,7 @@ func TestFlights_HundredThousand(t *testing.T) {
 
 // A key that is held opens a dialog, and does not decide in it: an approval needs no reason, so nobody would have read what it does.
 func TestVerbs_HeldKey(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	s.must("POST", "/v1/flights:submit", object{"action": "refund", "id": "order-0", "input": object{}, "approval": object{"expires_ms": 3600000}})
 	p := openTab(t, 1280, 800, false)
@@ -213,6 +218,7 @@ func (s *server) between(handle func(w http.ResponseWriter, r *http.Request, nod
 // A decision about many that fails in the middle says how far it came, and goes on from there, also where only the answer was lost. A dialog
 // that is closed meanwhile stops it, and says the same.
 func TestVerbs_AboutManyInPart(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	for i := range 20 {
 		s.doubt("mail", fmt.Sprint("case-", i), nil)
