@@ -1091,10 +1091,11 @@ def _encode(value: Any, content_type: str) -> Tuple[str, bytes, str]:
 def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
     """Returns the value of a body: bytes if its type is neither JSON nor text, and if it is not what its type promises."""
     kind, charset = content_type.split(";")[0].strip().lower(), re.search(r';\s*charset\s*=\s*"?([^\s;"]+)', content_type, re.I)
-    if not body:
+    is_json = kind == "application/json" or kind.startswith("application/") and kind.endswith("+json")
+    if not body and (is_json or not kind):
         return None
     with contextlib.suppress(ValueError, LookupError, RecursionError):
-        if not truncated and (kind == "application/json" or kind.startswith("application/") and kind.endswith("+json")):
+        if is_json and not truncated:
             text = body.decode(charset[1]).lstrip("\ufeff") if charset else body
             return json.loads(text, parse_float=_number, parse_constant=_reject)
         if kind.startswith("text/"):

@@ -104,7 +104,7 @@ class TestOnce(unittest.TestCase):
     def test_the_executor_keeps_its_result_and_duplicates_get_its_json(self):
         for value, want in [
             ({"a": (1, 2.5), 3: None}, {"a": [1, 2.5], "3": None}), ("é\u2028", "é\u2028"), (0, 0), (None, None),
-            (b"\x00\xff", b"\x00\xff"), ([], []), (Colour.RED, "red"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+            (b"\x00\xff", b"\x00\xff"), (b"", b""), ([], []), (Colour.RED, "red"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
             (decimal.Decimal("19.10"), "19.10"), ({"on": datetime.date(2026, 1, 2)}, {"on": "2026-01-02"}),
             (Paid("ch_1", datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)), {"id": "ch_1", "at": "2026-01-02T00:00:00+00:00"}),
             (2 ** 53 + 1, 2 ** 53 + 1), ("e\u0301", "e\u0301"), ("\ufeff", "\ufeff"),

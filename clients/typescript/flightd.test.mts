@@ -38,7 +38,7 @@ const run = (value: unknown, options?: OnceOptions): Promise<Result<unknown>> =>
 test("the executor keeps its result, and duplicates get its JSON", async () => {
   const rows: [unknown, unknown][] = [
     [{ a: [1, 2.5], u: undefined, d: new Date(0) }, { a: [1, 2.5], d: "1970-01-01T00:00:00.000Z" }],
-    ["é\u2028", "é\u2028"], [0, 0], [null, null], [undefined, undefined], [new Uint8Array([0, 255]), new Uint8Array([0, 255])],
+    ["é\u2028", "é\u2028"], [0, 0], [null, null], [undefined, undefined], [new Uint8Array([0, 255]), new Uint8Array([0, 255])], [new Uint8Array(), new Uint8Array()],
     [new Map([["a", 1n], ["b", 2n ** 63n]]), { a: 1, b: 2n ** 63n }], [new Set([1, "x"]), [1, "x"]], [2n ** 53n + 1n, 2n ** 53n + 1n],
     ["e\u0301", "e\u0301"], ["\ufeff", "\ufeff"], [-0, -0], [{ status: 201, headers: {}, config: {}, data: { id: "ch_1" }, request: {} }, { id: "ch_1" }],
   ];

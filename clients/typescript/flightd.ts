@@ -1004,9 +1004,10 @@ function parseJson(text: string): any {
 function decode(contentType: string, body: Buffer, truncated = false): unknown {
   const kind = (contentType.split(";")[0] ?? "").trim().toLowerCase();
   const [, charset = "utf-8"] = /;\s*charset\s*=\s*"?([^\s;"]+)/i.exec(contentType) ?? [];
-  if (body.length === 0) return undefined;
+  const isJson = kind === "application/json" || /^application\/.*\+json$/.test(kind);
+  if (body.length === 0 && (isJson || kind === "")) return undefined;
   try {
-    if (!truncated && (kind === "application/json" || /^application\/.*\+json$/.test(kind))) {
+    if (isJson && !truncated) {
       return parseJson(new TextDecoder(charset, { fatal: true }).decode(body));
     }
     if (kind.startsWith("text/")) return new TextDecoder(charset, { fatal: !truncated, ignoreBOM: true }).decode(body);
