@@ -139,6 +139,9 @@ func callbackRequest(w http.ResponseWriter, r *http.Request) (req remote.Callbac
 			return req, bad
 		}
 		c.ExternalID, c.ContentType = parameters.Get("external_id"), r.Header.Get("Content-Type")
+		if r.Header.Get("Content-Encoding") != "" { // the bytes are stored as they came, and are not what their type promises
+			c.ContentType = "application/octet-stream"
+		}
 	} else {
 		if answer, ok := w.(*answerWriter); ok {
 			answer.share.part = answer.share.memory.callbacks

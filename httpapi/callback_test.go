@@ -67,14 +67,15 @@ func TestCallback_CountsOnce(t *testing.T) {
 // A provider's own body of any type is the receipt, if the URL says the outcome.
 func TestCallback_OwnBody(t *testing.T) {
 	d := newTestServer(t)
-	for id, c := range map[string]struct{ query, body, kind, state, contentType string }{
-		"json":  {"?outcome=succeeded&external_id=job_7", `{"outcome":"failed"}`, "application/json", "succeeded", "application/json"},
-		"form":  {"?outcome=refused", "status=declined", "application/x-www-form-urlencoded", "failed", "application/x-www-form-urlencoded"},
-		"empty": {"?outcome=succeeded", "", "application/json", "succeeded", "application/json"},
+	for id, c := range map[string]struct{ query, body, kind, state, contentType, coding string }{
+		"json":  {"?outcome=succeeded&external_id=job_7", `{"outcome":"failed"}`, "application/json", "succeeded", "application/json", ""},
+		"form":  {"?outcome=refused", "status=declined", "application/x-www-form-urlencoded", "failed", "application/x-www-form-urlencoded", ""},
+		"empty": {"?outcome=succeeded", "", "application/json", "succeeded", "application/json", ""},
+		"coded": {"?outcome=succeeded", "\x1f\x8b\x08", "application/json", "succeeded", "application/octet-stream", "gzip"},
 	} {
 		a := d.proceed(`{"action":"render","id":"` + id + `","callback":true}`)
 		require.Equal(t, http.StatusOK, d.suspend(a, `,"deadline_ms":60000`).status)
-		r := d.callback(a, c.query, c.body, "Content-Type", c.kind)
+		r := d.callback(a, c.query, c.body, "Content-Type", c.kind, "Content-Encoding", c.coding)
 		require.Equal(t, http.StatusOK, r.status, "%s: %s", id, r.body)
 		f := decodeBody[wire.Flight](t, d.get("/v1/flights/"+a.FlightID))
 		require.Equal(t, c.state, f.State, id)
