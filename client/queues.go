@@ -17,12 +17,18 @@ type (
 )
 
 // Queues returns the actions of the client's namespace, or of all namespaces, that have jobs or workers, or are paused.
-func (re *requester) Queues(ctx context.Context, allNamespaces bool) ([]Queue, error) {
-	list, err := decode[wire.QueueList](re.ask(ctx, request{method: http.MethodGet, path: "/v1/queues", mustContain: `"queues"`, allNamespaces: allNamespaces}))
-	if err != nil {
-		return nil, err
+func (re *requester) Queues(ctx context.Context, allNamespaces bool) (all []Queue, err error) {
+	for cursor := ""; ; {
+		path := withQuery("/v1/queues", "limit", "500", "cursor", cursor)
+		page, err := decode[wire.QueueList](re.ask(ctx, request{method: http.MethodGet, path: path, mustContain: `"queues"`, allNamespaces: allNamespaces}))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Queues...)
+		if cursor = page.Next; cursor == "" {
+			return all, nil
+		}
 	}
-	return list.Queues, nil
 }
 
 // PauseQueue pauses an action: after it returns, no job of the action is handed out until ResumeQueue. Jobs that workers have go on;

@@ -143,7 +143,6 @@ func dueOf(d *flight.Due) dueFlights {
 	end := &flight.Header{Now: math.MaxInt64 / 2}
 	all := dueFlights{Overdue: slices.Collect(d.Overdue(end)), Pools: make(map[string]flight.PoolStatus), Ready: make(map[string][]flight.ID)}
 	for p := range d.Pools() {
-		p.States = maps.Clone(p.States)
 		all.Pools[p.Action] = p
 		all.Ready[p.Action] = slices.Collect(d.ReadyJobs(p.Namespace, p.Action, true))
 		all.Lane = maps.Collect(d.LaneJobs(p.Namespace, p.Action, "a"))

@@ -1,9 +1,10 @@
 package clusterstore
 
 import (
+	"cmp"
 	"context"
 	"iter"
-	"maps"
+	"strings"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -86,28 +87,32 @@ func (j Jobs) Queued(namespace string) int {
 // poolsStep is the number of actions that Pools reads under one lock. Entries are applied between two steps.
 const poolsStep = 256
 
-// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, ordered by namespace and action.
-func (j Jobs) Pools(namespace string) (pools []flight.PoolStatus) {
-	fs, from, action := j.store.fsm, namespace, ""
-	for more := true; more; {
-		more = false
-		step := 0
-		fs.tablesMu.RLock()
-		for p := range fs.due.PoolsFrom(from, action) {
-			if namespace != "" && p.Namespace != namespace {
-				break
+// Pools iterates over the actions that have jobs, behind the action after, which is NAMESPACE/ACTION, in the order of their namespaces
+// and names: over those of a namespace, or of all if it is empty. Entries may be applied between two of them.
+func (j Jobs) Pools(namespace, after string) iter.Seq[flight.PoolStatus] {
+	return func(yield func(flight.PoolStatus) bool) {
+		fs, step := j.store.fsm, make([]flight.PoolStatus, 0, poolsStep)
+		for from, action, _ := strings.Cut(cmp.Or(after, namespace), "/"); ; {
+			step = step[:0]
+			fs.tablesMu.RLock()
+			for p := range fs.due.PoolsFrom(from, action) {
+				if len(step) == poolsStep || namespace != "" && p.Namespace != namespace {
+					break
+				}
+				step = append(step, p)
 			}
-			if step++; step > poolsStep {
-				more = true
-				break
+			fs.tablesMu.RUnlock()
+			for _, p := range step {
+				if !yield(p) {
+					return
+				}
+				from, action = p.Namespace, p.Action
 			}
-			p.States = maps.Clone(p.States)
-			pools = append(pools, p)
-			from, action = p.Namespace, p.Action
+			if len(step) < poolsStep {
+				return
+			}
 		}
-		fs.tablesMu.RUnlock()
 	}
-	return pools
 }
 
 // Lane returns the first jobs of a lane that are not over, in their order, how many of them may open, and how many there are.

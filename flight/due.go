@@ -79,7 +79,7 @@ type job struct {
 type pool struct {
 	poolKey
 	ready  *btree.BTreeG[*job]
-	states map[State]int        // number of jobs
+	states StateCounts
 	held   int                  // jobs that their lane does not let open
 	busy   int                  // jobs that a session holds
 	stuck  *btree.BTreeG[*lane] // stuck lanes, those with the most waiting jobs first; nil until a lane is stuck
@@ -251,7 +251,7 @@ func (d *Due) enter(f *Flight) *job {
 	namespace, action := f.Key.Namespace(), cmp.Or(f.Place.Queue.Action, f.Key.Name())
 	k := poolKey{namespace, action}
 	if j.pool = d.pools[k]; j.pool == nil {
-		j.pool = &pool{poolKey: k, states: make(map[State]int), ready: btree.NewWithFreeListG(treeDegree, func(a, b *job) bool {
+		j.pool = &pool{poolKey: k, ready: btree.NewWithFreeListG(treeDegree, func(a, b *job) bool {
 			return cmp.Or(cmp.Compare(b.place.Queue.Priority, a.place.Queue.Priority), a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
 		}, d.nodes)}
 		d.pools[k] = j.pool
@@ -283,7 +283,7 @@ func (d *Due) leave(j *job) {
 	if d.queued[j.pool.namespace]--; d.queued[j.pool.namespace] == 0 {
 		delete(d.queued, j.pool.namespace)
 	}
-	if len(j.pool.states) == 0 {
+	if j.pool.states == (StateCounts{}) {
 		delete(d.pools, j.pool.poolKey)
 		d.byAction.Delete(j.pool)
 	}
@@ -338,9 +338,7 @@ func (d *Due) take(j *job) {
 	if j.pool.failed != nil {
 		j.pool.failed.Delete(j)
 	}
-	if j.pool.states[j.state]--; j.pool.states[j.state] == 0 {
-		delete(j.pool.states, j.state)
-	}
+	j.pool.states[j.state]--
 	j.state = StateAbsent
 }
 

@@ -2,18 +2,21 @@ package flight
 
 import "iter"
 
+// StateCounts is how many jobs are in each state.
+type StateCounts [StateExpired + 1]int
+
 // PoolStatus is the state of the jobs of one action in one namespace.
 type PoolStatus struct {
 	Namespace string
 	Action    string
-	States    map[State]int // jobs that are not over
-	Ready     int           // can be handed out now; lanes and times hold the others
-	Held      int           // their lane does not let them open
-	Running   int           // a session holds them: an attempt is open, or its caller looks the effect up
-	Oldest    Time          // since then the oldest ready job has been due; 0: none is ready
-	Stuck     []StuckLane   // at most MaxStuckLanes, those with the most jobs behind first
-	Failing   int           // jobs that keep failing, which the other numbers count, too
-	Failed    []ID          // the first MaxFailedJobs of them
+	States    StateCounts // jobs that are not over
+	Ready     int         // can be handed out now; lanes and times hold the others
+	Held      int         // their lane does not let them open
+	Running   int         // a session holds them: an attempt is open, or its caller looks the effect up
+	Oldest    Time        // since then the oldest ready job has been due; 0: none is ready
+	Stuck     []StuckLane // at most MaxStuckLanes, those with the most jobs behind first
+	Failing   int         // jobs that keep failing, which the other numbers count, too
+	Failed    []ID        // the first MaxFailedJobs of them
 }
 
 // MaxFailedJobs is the number of failing jobs that the status of a pool names.

@@ -3,7 +3,6 @@ package flight_test
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -80,7 +79,6 @@ func contentsOf(d *flight.Due, h *flight.Header, flights []*flight.Flight) conte
 		Start: d.NextStart(h), Queued: d.QueuedIn("test"),
 		Sagas: make(map[flight.ID]bool), Uses: [2]int{d.SagasOf(flight.DefinitionID("test", "trip@1")), d.SagasOf(flight.DefinitionID("test", "trip@2"))}}
 	for p := range d.Pools() {
-		p.States = maps.Clone(p.States)
 		c.Pools[p.Action] = p
 	}
 	for id := range d.Overdue(h) {
@@ -335,7 +333,7 @@ func TestDue_Priorities(t *testing.T) {
 	}
 	require.Equal(t, []flight.ID{higher.ID, high.ID, low.ID}, slices.Collect(d.ReadyJobs("test", "charge", true)))
 	for p := range d.Pools() {
-		require.Equal(t, flight.PoolStatus{Namespace: "test", Action: "charge", States: map[flight.State]int{flight.StateReady: 3}, Ready: 3, Oldest: 5}, p)
+		require.Equal(t, flight.PoolStatus{Namespace: "test", Action: "charge", States: flight.StateCounts{flight.StateReady: 3}, Ready: 3, Oldest: 5}, p)
 	}
 }
 

@@ -1,8 +1,10 @@
 package flightdtest
 
 import (
+	"cmp"
 	"iter"
-	"maps"
+	"slices"
+	"strings"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/remote"
@@ -56,16 +58,17 @@ func (j jobs) Paused(namespace, action string) bool {
 	return j.paused != nil && j.paused(namespace, action)
 }
 
-func (j jobs) Pools(namespace string) (pools []flight.PoolStatus) {
+func (j jobs) Pools(namespace, after string) iter.Seq[flight.PoolStatus] {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for p := range j.due.Pools() {
+	var pools []flight.PoolStatus
+	from, action, _ := strings.Cut(cmp.Or(after, namespace), "/")
+	for p := range j.due.PoolsFrom(from, action) {
 		if namespace == "" || p.Namespace == namespace {
-			p.States = maps.Clone(p.States)
 			pools = append(pools, p)
 		}
 	}
-	return pools
+	return slices.Values(pools)
 }
 
 func (j jobs) Lane(namespace, action, lane string, limit int) (all []flight.ID, open, total int) {

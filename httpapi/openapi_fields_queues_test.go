@@ -5,7 +5,7 @@ import "github.com/flightd/flightd/httpapi/wire"
 // queueDocs documents the types and fields of queues and lanes.
 func queueDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
-		"QueueList":              {about: "The queues, sorted by namespace and action."},
+		"QueueList":              {about: "A page of the queues, sorted by namespace and action."},
 		"Queue":                  {about: "The jobs and the workers of an action in a namespace. A job that is not over is counted once: as ready, running, scheduled, waiting, in doubt or held."},
 		"StuckLane":              {about: "A lane whose first jobs are all in doubt, so that the jobs behind them wait for a person."},
 		"Lane":                   {about: "The first jobs of a lane, in their order."},

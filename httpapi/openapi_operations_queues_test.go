@@ -1,17 +1,26 @@
 package httpapi_test
 
 import (
+	"net/http"
+
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func queueOperations() []Operation {
 	const why = `{"reason":"the bank is down","actor":"maria"}`
+	limit := typedSchema("integer")
+	from, to := int64(1), int64(httpapi.MaxPage)
+	limit.Minimum, limit.Maximum, limit.Default = &from, &to, httpapi.DefaultPage
 	change := codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.PreconditionFailed, wire.QuotaExceeded)
 	return []Operation{{
-		Pattern: "GET /v1/queues", ID: "listQueues", Tag: tagJobs, Summary: "List the queues: the jobs and the workers of each action",
+		Pattern: "GET /v1/queues", ID: "listQueues", Tag: tagJobs, Summary: "List the queues: the jobs and the workers of each action, in pages",
 		About: "The actions of the namespace that have jobs, workers or a pause; with the namespace `*`, those of all namespaces. The node that leads the ledger counts. " +
 			"It knows the workers that have asked since it leads, and measures `ended_per_second` since then.",
-		Parameters: []string{wire.HeaderNamespace}, Answers: okAnswer("the queues", wire.QueueList{}), Problems: codes(readCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid),
+		Parameters: []string{wire.HeaderNamespace}, Query: []Parameter{
+			{Name: "limit", Schema: limit, About: "the largest number of queues on the page"},
+			{Name: "cursor", Schema: typedSchema("string"), About: "continue after an earlier page: its `next`, unchanged"},
+		}, Answers: []Answer{{Status: http.StatusOK, About: "a page of the queues", Optional: []string{"Link"}, Content: jsonContent(wire.QueueList{})}}, Problems: codes(readCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid),
 	}, {
 		Pattern: "POST /v1/queues/{action}/pause", ID: "pauseQueue", Tag: tagJobs, Summary: "Pause an action",
 		About: "After the answer no job of the action is handed out, until it is resumed; `running` is how many jobs workers have. They go on, and a repeat of a claim that was answered gets its jobs. " +

@@ -3,9 +3,13 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"iter"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -16,8 +20,9 @@ import (
 
 // Queues show how the jobs stand.
 type Queues interface {
-	// Queues returns the actions of a namespace that have jobs or workers, of all namespaces if it is empty.
-	Queues(namespace string) []remote.Queue
+	// Queues iterates over the actions of a namespace that have jobs or workers, of all namespaces if it is empty, behind the one with
+	// the ID after, in the order of their namespaces and names.
+	Queues(namespace, after string) iter.Seq[remote.Queue]
 	// Lane returns the first jobs of a lane that are not over, in their order, how many of them may open, and how many there are.
 	Lane(namespace, action, lane string, limit int) (jobs []flight.ID, open, total int)
 	// LaneBlocker returns the first job of the lane of a flight, if the lane does not let the flight open.
@@ -39,7 +44,7 @@ type queueRoutes struct {
 
 func (qr *queueRoutes) routes() map[string]route {
 	return map[string]route{
-		"GET /v1/queues":                  {serve: qr.list, access: with(auth.Read)},
+		"GET /v1/queues":                  {serve: qr.list, access: with(auth.Read), query: true},
 		"POST /v1/queues/{action}/pause":  {serve: qr.pause, access: with(auth.Operate)},
 		"POST /v1/queues/{action}/resume": {serve: qr.resume, access: with(auth.Operate)},
 		"GET /v1/lanes":                   {serve: qr.lane, access: with(auth.Read), query: true},
@@ -54,7 +59,7 @@ func (qr *queueRoutes) namespace(r *http.Request) (string, *wire.Invalid) {
 	return namespace(r)
 }
 
-// list serves GET /v1/queues: the actions that have jobs or workers, or are paused.
+// list serves GET /v1/queues: a page of the actions that have jobs or workers, or are paused.
 func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	ns, bad := qr.namespace(r)
 	if bad == nil {
@@ -63,53 +68,113 @@ func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	out, now := wire.QueueList{Queues: []wire.Queue{}}, qr.ledger.Now()
-	for _, q := range qr.queues.Queues(ns) {
-		shown := wire.Queue{Namespace: q.Namespace, Action: q.Action, Ready: q.Ready, Running: q.Running, Scheduled: q.Scheduled(), Held: q.Held,
-			Waiting: q.States[flight.StateWaiting], InDoubt: q.States[flight.StateInDoubt], Workers: q.Workers, EndedPerSecond: math.Round(100*q.EndedPerSecond) / 100}
-		if q.Oldest > 0 {
-			shown.OldestReadyMS = max(0, int64(now-q.Oldest))
-		}
-		for _, l := range q.Stuck {
-			f, err := qr.flightOf(r, l.Blocker, flight.Key{})
-			if err != nil {
-				return err
-			}
-			if f != nil {
-				shown.StuckLanes = append(shown.StuckLanes, wire.StuckLane{Lane: l.Lane, Blocker: f.Key.String(), Behind: l.Behind})
-			}
-		}
-		shown.Failing = q.Failing
-		for _, id := range q.Failed {
-			f, err := qr.flightOf(r, id, flight.Key{})
-			if err != nil {
-				return err
-			}
-			if f == nil {
-				continue
-			}
-			if last := flight.FailingAttempt(f); last != nil { // else it has changed meanwhile
-				cause := cmp.Or(last.Error, "given back by "+cmp.Or(last.Owner, "an unnamed worker"))
-				shown.FailingJobs = append(shown.FailingJobs, wire.FailingJob{Key: f.Key.String(), Cause: cause})
-			}
-		}
-		out.Queues = append(out.Queues, shown)
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return bad
 	}
+	after, limit, bad := parseQueuesQuery(params)
+	if bad != nil {
+		return bad
+	}
+	page, more := qr.page(ns, after, limit)
+	out := wire.QueueList{Queues: make([]wire.Queue, len(page))}
+	for i := range page {
+		var err error
+		if out.Queues[i], err = qr.show(r, &page[i]); err != nil {
+			return err
+		}
+	}
+	if more {
+		out.Next = page[len(page)-1].ID()
+		params.Set("cursor", out.Next)
+		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+	}
+	return writeJSON(w, r, http.StatusOK, &out)
+}
+
+func parseQueuesQuery(params url.Values) (after string, limit int, bad *wire.Invalid) {
+	limit = defaultPage
+	for name, values := range params {
+		if len(values) > 1 {
+			return "", 0, duplicateParameter(name)
+		}
+		switch name {
+		case "limit":
+			n, err := strconv.Atoi(values[0])
+			if err != nil || n < 1 || n > maxPage {
+				return "", 0, wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			}
+			limit = n
+		case "cursor":
+			if after = values[0]; !strings.Contains(after, "/") {
+				return "", 0, wire.BadParameter(name, "must be the next of an earlier page, unchanged")
+			}
+		default:
+			return "", 0, wire.BadParameter(name, "unknown parameter; allowed: limit, cursor")
+		}
+	}
+	return after, limit, nil
+}
+
+// page returns the first queues of a namespace, or of all, behind the one with the ID after. A paused action is one, too.
+func (qr *queueRoutes) page(ns, after string, limit int) (page []remote.Queue, more bool) {
+	named := func(namespace, action string) (q remote.Queue) {
+		q.Namespace, q.Action = namespace, action
+		return q
+	}
+	order := func(a, b remote.Queue) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
+	}
+	for q := range qr.queues.Queues(ns, after) {
+		if page = append(page, q); len(page) > limit {
+			break
+		}
+	}
+	lastNamespace, lastAction, _ := strings.Cut(after, "/")
+	last := named(lastNamespace, lastAction)
 	for _, doc := range qr.documents.Documents(flight.KindQueue) {
-		id := doc.ID
-		if doc.Body == nil || ns != "" && id.Namespace != ns {
+		q := named(doc.ID.Namespace, doc.ID.Name)
+		if at, listed := slices.BinarySearchFunc(page, q, order); doc.Body != nil && !listed && (ns == "" || q.Namespace == ns) && order(q, last) > 0 {
+			page = slices.Insert(page, at, q)
+		}
+	}
+	return page[:min(limit, len(page))], len(page) > limit
+}
+
+// show returns the answer about a queue.
+func (qr *queueRoutes) show(r *http.Request, q *remote.Queue) (wire.Queue, error) {
+	shown := wire.Queue{Namespace: q.Namespace, Action: q.Action, Ready: q.Ready, Running: q.Running, Scheduled: q.Scheduled(), Held: q.Held,
+		Waiting: q.States[flight.StateWaiting], InDoubt: q.States[flight.StateInDoubt], Workers: q.Workers, EndedPerSecond: math.Round(100*q.EndedPerSecond) / 100,
+		Failing: q.Failing}
+	if q.Oldest > 0 {
+		shown.OldestReadyMS = max(0, int64(qr.ledger.Now()-q.Oldest))
+	}
+	if doc := qr.documents.Document(flight.QueueID(q.Namespace, q.Action)); doc != nil && doc.Body != nil {
+		shown.Paused = pausedBy(doc)
+	}
+	for _, l := range q.Stuck {
+		f, err := qr.flightOf(r, l.Blocker, flight.Key{})
+		if err != nil {
+			return shown, err
+		}
+		if f != nil {
+			shown.StuckLanes = append(shown.StuckLanes, wire.StuckLane{Lane: l.Lane, Blocker: f.Key.String(), Behind: l.Behind})
+		}
+	}
+	for _, id := range q.Failed {
+		f, err := qr.flightOf(r, id, flight.Key{})
+		if err != nil {
+			return shown, err
+		}
+		if f == nil {
 			continue
 		}
-		i := slices.IndexFunc(out.Queues, func(q wire.Queue) bool { return q.Namespace == id.Namespace && q.Action == id.Name })
-		if i < 0 {
-			i, out.Queues = len(out.Queues), append(out.Queues, wire.Queue{Namespace: id.Namespace, Action: id.Name})
+		if last := flight.FailingAttempt(f); last != nil { // else it has changed meanwhile
+			cause := cmp.Or(last.Error, "given back by "+cmp.Or(last.Owner, "an unnamed worker"))
+			shown.FailingJobs = append(shown.FailingJobs, wire.FailingJob{Key: f.Key.String(), Cause: cause})
 		}
-		out.Queues[i].Paused = pausedBy(doc)
 	}
-	slices.SortFunc(out.Queues, func(a, b wire.Queue) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
-	})
-	return writeJSON(w, r, http.StatusOK, &out)
+	return shown, nil
 }
 
 // pausedBy says who has paused an action, with the newest reason, and since when it is paused.
@@ -173,9 +238,10 @@ func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, pauses boo
 				return err
 			}
 			shown := wire.Queue{Namespace: ns, Action: action}
-			for _, q := range qr.queues.Queues(ns) {
+			for q := range qr.queues.Queues(ns, "") {
 				if q.Action == action {
 					shown.Running = q.Running
+					break
 				}
 			}
 			if reply.Document != nil {

@@ -130,6 +130,43 @@ func TestQueues_FailingJobs(t *testing.T) {
 	}
 }
 
+// The pages of the list have each queue once, in order: those with jobs, and those that are only paused.
+func TestQueues_Pages(t *testing.T) {
+	d := newTestServer(t)
+	var want []string
+	for _, namespace := range []string{"a", "a-b", "b"} { // - comes before the / of an id
+		for i := range 3 {
+			action := fmt.Sprintf("action-%d", i)
+			want = append(want, namespace+"/"+action)
+			if i != 1 {
+				require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", fmt.Sprintf(`{"action":%q,"id":"1"}`, action), wire.HeaderNamespace, namespace).status)
+			}
+			if i > 0 {
+				require.Equal(t, http.StatusOK, d.post("/v1/queues/"+action+"/pause", `{"reason":"why"}`, wire.HeaderNamespace, namespace).status)
+			}
+		}
+	}
+	for limit := 1; limit <= len(want)+1; limit++ {
+		var got []string
+		for path := fmt.Sprintf("/v1/queues?limit=%d", limit); path != ""; {
+			r := d.get(path, wire.HeaderNamespace, "*")
+			page := decodeBody[wire.QueueList](t, r)
+			require.LessOrEqual(t, len(page.Queues), limit)
+			for _, q := range page.Queues {
+				got = append(got, q.Namespace+"/"+q.Action)
+				require.Equal(t, q.Action != "action-0", q.Paused != nil)
+			}
+			link, _, _ := strings.Cut(r.header.Get("Link"), ">")
+			path = strings.TrimPrefix(link, "<")
+			require.Equal(t, page.Next != "", path != "")
+		}
+		require.Equal(t, want, got, limit)
+	}
+	for _, query := range []string{"limit=0", "limit=501", "cursor=x", "limit=1&limit=2", "order=x"} {
+		requireProblem(t, d.get("/v1/queues?"+query), http.StatusBadRequest, wire.InputInvalid)
+	}
+}
+
 // A token sees and pauses the queues of its own namespace alone; the name * is for tokens of all namespaces.
 func TestQueues_OfOneNamespace(t *testing.T) {
 	g := newGuardedServer(t, auth.NodeLimits{})

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"iter"
 	"strings"
 	"sync"
 
@@ -17,7 +18,7 @@ type Queue struct {
 
 // RegisterQueues adds the gauges of the queues. state returns them, and whether this node leads the ledger; if not, there are
 // no gauges. It must be called at most once.
-func (m *Metrics) RegisterQueues(state func() (queues []Queue, leads bool)) {
+func (m *Metrics) RegisterQueues(state func() (queues iter.Seq[Queue], leads bool)) {
 	f := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_queue_"+name, help+" Of all namespaces, at the node that leads the ledger.", []string{"action"}, nil)
 	}
@@ -33,7 +34,7 @@ func (m *Metrics) RegisterQueues(state func() (queues []Queue, leads bool)) {
 }
 
 type queueCollector struct {
-	state  func() ([]Queue, bool)
+	state  func() (iter.Seq[Queue], bool)
 	limit  int
 	gauges []*prometheus.Desc // ready, running, oldest, workers, unclaimed, paused
 
@@ -62,7 +63,7 @@ func (c *queueCollector) collect(to chan<- prometheus.Metric) {
 		return
 	}
 	sums := map[string]*[6]float64{OtherAction: new([6]float64)} // so that the names exist from the start
-	for _, q := range queues {
+	for q := range queues {
 		action := c.label(q.Action)
 		if sums[action] == nil {
 			sums[action] = new([6]float64)

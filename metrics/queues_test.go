@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ func TestQueues(t *testing.T) {
 		{Action: "mail", Ready: 5, OldestSeconds: 900, Paused: true},
 	}
 	leads := true
-	m.RegisterQueues(func() ([]Queue, bool) { return queues, leads })
+	m.RegisterQueues(func() (iter.Seq[Queue], bool) { return slices.Values(queues), leads })
 	problems, err := testutil.GatherAndLint(m.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)

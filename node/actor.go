@@ -147,14 +147,13 @@ func (a *actor) openNotifier() {
 	a.notify = notify.New(notify.Config{
 		Ledger: notifyLedger{a.store, a.store.Feed()}, Node: a.name(), PublicURL: a.publicURL(), Private: a.cfg.Listen.NotifyPrivate, Loopback: a.cfg.NoCredentials,
 		Quarantined: func() []string { return a.store.Stats().QuarantineFiles }, Wall: a.wall, Logger: a.cfg.Logger, Sent: a.metrics.NotificationSent,
-		Queues: func() (all []notify.Queue) {
+		Queues: func(yield func(notify.Queue) bool) {
 			jobs := a.store.Jobs()
-			for _, q := range a.pools.Queues("") {
-				if !jobs.Paused(q.Namespace, q.Action) {
-					all = append(all, notify.Queue{Namespace: q.Namespace, Action: q.Action, Oldest: q.Oldest})
+			for q := range a.pools.Queues("", "") {
+				if !jobs.Paused(q.Namespace, q.Action) && !yield(notify.Queue{Namespace: q.Namespace, Action: q.Action, Oldest: q.Oldest}) {
+					return
 				}
 			}
-			return all
 		},
 	})
 	a.startInTerm("notifications", a.notify.Run)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -38,20 +39,23 @@ func (m monitor) notifyFailing() (seconds map[string]float64, leads bool) {
 }
 
 // queues describes the queues of all namespaces, if this node acts.
-func (m monitor) queues() (queues []metrics.Queue, leads bool) {
+func (m monitor) queues() (queues iter.Seq[metrics.Queue], leads bool) {
 	a := m.act.Load()
 	if a == nil || a.pools == nil {
 		return nil, false
 	}
 	now, jobs := m.store.Now(), m.store.Jobs()
-	for _, q := range a.pools.Queues("") {
-		out := metrics.Queue{Action: q.Action, Ready: q.Ready, Running: q.Running, Workers: q.Workers, Paused: jobs.Paused(q.Namespace, q.Action)}
-		if q.Oldest > 0 {
-			out.OldestSeconds = max(0, now.AsTime().Sub(q.Oldest.AsTime()).Seconds())
+	return func(yield func(metrics.Queue) bool) {
+		for q := range a.pools.Queues("", "") {
+			out := metrics.Queue{Action: q.Action, Ready: q.Ready, Running: q.Running, Workers: q.Workers, Paused: jobs.Paused(q.Namespace, q.Action)}
+			if q.Oldest > 0 {
+				out.OldestSeconds = max(0, now.AsTime().Sub(q.Oldest.AsTime()).Seconds())
+			}
+			if !yield(out) {
+				return
+			}
 		}
-		queues = append(queues, out)
-	}
-	return queues, true
+	}, true
 }
 
 // Counts implements metrics.Leases.

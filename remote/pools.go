@@ -37,8 +37,9 @@ type JobTable interface {
 	Ready(namespace, action string, lookUps bool) iter.Seq[flight.ID]
 	// Paused reports whether the ledger says that no job of an action is handed out.
 	Paused(namespace, action string) bool
-	// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, in no order.
-	Pools(namespace string) []flight.PoolStatus
+	// Pools iterates over the actions that have jobs, behind the action after, which is NAMESPACE/ACTION, in the order of their
+	// namespaces and names: over those of a namespace, or of all if it is empty. The table may change between two of them.
+	Pools(namespace, after string) iter.Seq[flight.PoolStatus]
 	// Lane returns the first jobs of a lane that are not over, in their order, how many of them may open, and how many there are.
 	Lane(namespace, action, lane string, limit int) (jobs []flight.ID, open, total int)
 	// LaneBlocker returns the first job of the lane of a flight, if the lane does not let the flight open.

@@ -3,9 +3,11 @@ package remote
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -20,28 +22,50 @@ type Queue struct {
 	EndedPerSecond float64 // jobs that have ended since this node leads: a mean that forgets half in 20 s
 }
 
-// Queues returns the actions of a namespace that have jobs, workers or jobs that ended lately; of all namespaces if it is empty.
-func (p *Pools) Queues(namespace string) []Queue {
-	pools, used := p.jobs.Pools(namespace), make(map[poolID]usedQueue) // there may be many more pools than used ones
-	for _, ns := range p.namespacesInUse(namespace) {
-		p.addUse(ns, used)
-	}
-	all := make([]Queue, 0, len(pools)+len(used))
-	for _, s := range pools {
-		id := poolID{s.Namespace, s.Action}
-		u := used[id]
-		delete(used, id)
-		all = append(all, Queue{s, u.Workers, u.EndedPerSecond})
-	}
-	for _, u := range used {
-		if u.recent {
-			all = append(all, u.Queue)
+// ID is NAMESPACE/ACTION.
+func (q *Queue) ID() string { return q.Namespace + "/" + q.Action }
+
+func (id poolID) compare(other poolID) int {
+	return cmp.Or(cmp.Compare(id.namespace, other.namespace), cmp.Compare(id.action, other.action))
+}
+
+// Queues iterates over the actions that have jobs, workers or jobs that ended lately, behind the one with the ID after, in the order of
+// their namespaces and names: over those of a namespace, or of all if it is empty. There may be very many, so it makes no list of them.
+func (p *Pools) Queues(namespace, after string) iter.Seq[Queue] {
+	return func(yield func(Queue) bool) {
+		used := make(map[poolID]usedQueue)
+		for _, ns := range p.namespacesInUse(namespace) {
+			p.addUse(ns, used)
+		}
+		var recent []poolID // those that have no jobs are found here
+		from, action, _ := strings.Cut(after, "/")
+		for id, u := range used {
+			if u.recent && id.compare(poolID{from, action}) > 0 {
+				recent = append(recent, id)
+			}
+		}
+		slices.SortFunc(recent, poolID.compare)
+		for s := range p.jobs.Pools(namespace, after) {
+			id := poolID{s.Namespace, s.Action}
+			for len(recent) > 0 && recent[0].compare(id) < 0 {
+				if !yield(used[recent[0]].Queue) {
+					return
+				}
+				recent = recent[1:]
+			}
+			if len(recent) > 0 && recent[0] == id {
+				recent = recent[1:]
+			}
+			if u := used[id]; !yield(Queue{s, u.Workers, u.EndedPerSecond}) {
+				return
+			}
+		}
+		for _, id := range recent {
+			if !yield(used[id].Queue) {
+				return
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Queue) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
-	})
-	return all
 }
 
 // namespacesInUse returns the namespaces with actions that were used lately, or the given one if it is not empty.

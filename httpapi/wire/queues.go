@@ -36,6 +36,7 @@ type StuckLane struct {
 // QueueList is the answer of GET /v1/queues.
 type QueueList struct {
 	Queues []Queue `json:"queues"`
+	Next   string  `json:"next,omitzero"` // the cursor of the next page; empty on the last page
 }
 
 // Lane is the answer of GET /v1/lanes: the first jobs of a lane, in their order.

@@ -236,7 +236,7 @@ func (f *follower) gatherStates(ctx context.Context) {
 	if limit <= 0 {
 		limit = wire.DefaultQueueAge * time.Millisecond
 	}
-	for _, q := range f.cfg.Queues() {
+	for q := range f.cfg.Queues {
 		if q.Oldest == 0 || !f.selects(wire.NotifyQueueOld, q.Namespace) {
 			continue
 		}

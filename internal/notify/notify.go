@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -55,7 +56,7 @@ type Config struct {
 	Ledger Ledger
 	// Node is the name of this node; Queues and Quarantined are what it sees: its queues that are not paused, and the files of its spool.
 	Node        string
-	Queues      func() []Queue
+	Queues      iter.Seq[Queue]
 	Quarantined func() []string
 	PublicURL   string // of links; "": messages without a link of their target have none
 	// Private lets targets be in private networks, Loopback on this machine.

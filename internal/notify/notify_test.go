@@ -221,7 +221,7 @@ func (h *hooks) taken() (messages, ids []string) {
 
 // run lets a Notifier run for a while, and returns the targets that fail at its end.
 func run(l *fakeLedger, h *hooks, change func(*Config), d time.Duration) map[string]wire.NotifyFailure {
-	cfg := Config{Ledger: l, Node: "a", Queues: func() []Queue { return nil }, Quarantined: func() []string { return nil }, Wall: time.Now, Sent: func(string, string) {}, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Ledger: l, Node: "a", Queues: slices.Values([]Queue(nil)), Quarantined: func() []string { return nil }, Wall: time.Now, Sent: func(string, string) {}, Logger: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}
@@ -522,7 +522,7 @@ func TestStatesAreNotifiedOnce(t *testing.T) {
 		began, oldest := time.Now(), l.Now()
 		state := func(c *Config) {
 			c.Quarantined = func() []string { return []string{"x.report.damaged"} }
-			c.Queues = func() []Queue { return []Queue{{"default", "pay", oldest}, {"default", "fresh", 0}} }
+			c.Queues = slices.Values([]Queue{{"default", "pay", oldest}, {"default", "fresh", 0}})
 		}
 		run(l, h, state, 14*time.Minute)
 		got, _ := h.taken()
@@ -557,7 +557,7 @@ func TestPositionIsBounded(t *testing.T) {
 				n++
 			}
 		}
-		run(l, h, func(c *Config) { c.Queues = func() []Queue { return queues } }, time.Minute)
+		run(l, h, func(c *Config) { c.Queues = func(yield func(Queue) bool) { slices.Values(queues)(yield) } }, time.Minute)
 		require.Less(t, l.largest, flight.MaxDocument)
 		h.status, queues = nil, nil
 		require.Empty(t, run(l, h, nil, time.Hour))

@@ -1,6 +1,6 @@
 // The queues: jobs, workers and pauses of each action; for one of them what its workers hold, and what its lanes wait for.
 import { html, useState, useRef, useKeys, usePoll, Empty, Table, Time, Age, State, Section, Facts, Key, Name } from "../ui.js";
-import { get, list, post, may, session } from "../api.js";
+import { all, get, list, post, may, session } from "../api.js";
 import { age, plural, person, flightLink, keyParts } from "../words.js";
 import { Heading, Ask, timed } from "../page.js";
 import { Chart } from "../chart.js";
@@ -21,25 +21,26 @@ const columns = [
   { name: "Held", class: "right num", cell: (q) => number(q.held) },
   { name: "Doubts", class: "right num", cell: (q) => q.in_doubt ? html`<a class="soon" href="#/doubts">${number(q.in_doubt)}</a>` : number(0) },
 ];
+const most = 2000; // queues that are listed
 const held = 500; // running flights that are read to say what the workers hold
 
 // trail keeps the numbers of a queue while the page is open: five minutes at two seconds.
 const trail = 150;
 
 async function load({ namespace, action }, kept) {
-  const { queues } = await list("/v1/queues"), at = Date.now() / 1000;
+  const { rows: queues, more } = await all("/v1/queues", {}, "queues", most), at = Date.now() / 1000;
   for (const q of queues) {
     const points = kept[q.namespace + "/" + q.action] ||= [];
     points.push([at, q.ready, q.running]);
     if (points.length > trail) points.shift();
   }
   const queue = queues.find((q) => q.action === action && q.namespace === namespace);
-  if (!queue) return { queues };
+  if (!queue) return { queues, more };
   const [running, lanes] = await Promise.all([
     queue.running ? list("/v1/flights", { state: "running", limit: held }).then((page) => page.flights.filter((f) => f.key.startsWith(namespace + "/") && (f.action || keyParts(f.key).action) === action)) : [],
     Promise.all((queue.stuck_lanes || []).map((l) => get("/v1/lanes", { key: l.blocker }).catch(() => null))), // a job that is over meanwhile stands in no lane
   ]);
-  return { queues, queue, running, lanes: lanes.filter(Boolean) };
+  return { queues, more, queue, running, lanes: lanes.filter(Boolean) };
 }
 
 function Detail({ data, points, onDecide }) {
@@ -81,7 +82,7 @@ export default function Queues({ params }) {
   useKeys([["j", "the next queue", () => move(at + 1)], ["k", "the queue before", () => move(at - 1)], ...q && may("operate") ? [["p", q.paused ? "resume this queue" : "pause this queue", () => setOpen(q)]] : []]);
   return html`<${Heading} title="Queues" data=${shown} problem=${problem} />
     <div class=${q ? "queues open" : "queues"}><div class="scroll stable" aria-busy=${shown || problem ? null : "true"}>${queues.length > 0 && html`<${Table} label="Queues" columns=${columns} rows=${queues} id=${(x) => x.namespace + "/" + x.action} selected=${at} />`}
-    ${shown && queues.length === 0 && html`<${Empty} title="There are no queues"><p class="dim">An action has a queue while it has jobs or workers, or is paused: flightd work ACTION -- COMMAND</p></${Empty}>`}</div>
+    ${shown && queues.length === 0 && html`<${Empty} title="There are no queues"><p class="dim">An action has a queue while it has jobs or workers, or is paused: flightd work ACTION -- COMMAND</p></${Empty}>`}${shown && shown.more && html`<p class="dim">There are more queues: flightd queues lists them all.</p>`}</div>
     ${q && html`<${Detail} data=${data} points=${kept.current[q.namespace + "/" + q.action]} onDecide=${() => setOpen(q)} />`}</div>
     ${open && html`<${Ask} title=${`${open.paused ? "Resume" : "Pause"} ${nameOf(open)}?`} act=${open.paused ? "Hand out its jobs" : "Pause it"} onClose=${() => setOpen(null)}
       does=${open.paused ? `The workers that wait get jobs at once; ${plural(open.ready, "is", "are")} ready.` : `No job of the action is handed out until somebody resumes it, also after a restart. ${open.running ? plural(open.running, "job that a worker has goes", "jobs that workers have go") + " on. " : ""}Jobs are submitted as before, and wait.`}
