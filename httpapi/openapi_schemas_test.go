@@ -149,7 +149,7 @@ func codecs() map[string]codec {
 		"SagaPage": answerCodec[wire.SagaPage], "SagaVersions": answerCodec[wire.SagaVersions], "SagaVersion": answerCodec[wire.SagaVersion],
 		"ClaimRequest": requestCodec(wire.Decode[wire.ClaimRequest]), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
 		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.Decode[wire.ApprovalDecision]),
-		"QueueList": answerCodec[wire.QueueList], "Queue": answerCodec[wire.Queue], "StuckLane": answerCodec[wire.StuckLane],
+		"QueueList": answerCodec[wire.QueueList], "Queue": answerCodec[wire.Queue], "StuckLane": answerCodec[wire.StuckLane], "FailingJob": answerCodec[wire.FailingJob],
 		"Lane": answerCodec[wire.Lane], "LaneJob": answerCodec[wire.LaneJob], "Block": answerCodec[wire.Block],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],
 	}
