@@ -1,27 +1,39 @@
 package httpapi_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/docs"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // unread is the connection of a caller that does not read until it is let go.
 type unread struct {
 	*httptest.ResponseRecorder
+	once   sync.Once
 	writes chan struct{} // closed when the answer is written
 	read   chan struct{} // closed when the caller reads
 }
 
+func newUnread(read chan struct{}) *unread {
+	return &unread{ResponseRecorder: httptest.NewRecorder(), writes: make(chan struct{}), read: read}
+}
+
 func (u *unread) Write(p []byte) (int, error) {
-	close(u.writes)
+	u.once.Do(func() { close(u.writes) })
 	<-u.read
 	return u.ResponseRecorder.Write(p)
 }
@@ -45,7 +57,7 @@ func TestAnswers_NotRead(t *testing.T) {
 	read := make(chan struct{})
 	var slow sync.WaitGroup
 	for range 2 {
-		u := &unread{httptest.NewRecorder(), make(chan struct{}), read}
+		u := newUnread(read)
 		slow.Go(func() { handler.ServeHTTP(u, request("/openapi.json", "noisy")) })
 		<-u.writes
 	}
@@ -60,4 +72,110 @@ func TestAnswers_NotRead(t *testing.T) {
 	close(read)
 	slow.Wait()
 	require.Equal(t, http.StatusOK, get("/openapi.json", "noisy").Code, "the memory is free again")
+}
+
+// sendLines sends one request with a line for each number.
+func sendLines(handler http.Handler, w http.ResponseWriter, path, namespace, line string, numbers int) {
+	var body strings.Builder
+	for n := range numbers {
+		body.WriteString(strings.ReplaceAll(line, "#", fmt.Sprint(n)) + "\n")
+	}
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body.String()))
+	r.Header.Set("Content-Type", wire.TypeNDJSON)
+	r.Header.Set("Flightd-Namespace", namespace)
+	handler.ServeHTTP(w, r)
+}
+
+// The answers in lines that callers do not read are counted before the work begins: a request that finds no memory changes nothing.
+func TestAnswers_LinesNotRead(t *testing.T) {
+	for path, line := range map[string]string{
+		"/v1/flights:submit": `{"action":"charge","id":"%s-#","input":{}}`,
+		"/v1/flights:batch":  `{"open":{"action":"charge","id":"%s-#"}}`,
+	} {
+		world := httpapitest.New(t)
+		cfg := world.Config()
+		cfg.SetBodyMemory(4 * 300 << 10)
+		handler := httpapi.New(cfg)
+		const many = 250
+		send := func(namespace, id string, lines int) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			sendLines(handler, w, path, namespace, fmt.Sprintf(line, id), lines)
+			return w
+		}
+		read := make(chan struct{})
+		u := newUnread(read)
+		var slow sync.WaitGroup
+		for range 2 {
+			slow.Go(func() { sendLines(handler, u, path, "noisy", fmt.Sprintf(line, "slow"), many) })
+			<-u.writes
+			if path == "/v1/flights:batch" {
+				break // one fills the quarter
+			}
+			u = newUnread(read)
+		}
+		w := send("noisy", "more", many)
+		require.Equal(t, http.StatusTooManyRequests, w.Code, "%s: the namespace has a quarter", path)
+		require.Contains(t, w.Body.String(), `"code":"rate_limited"`)
+		require.Nil(t, world.Flight(flight.MustKey("noisy/charge/more-0")), "nothing was changed")
+		require.Equal(t, http.StatusOK, send("noisy", "few", 10).Code, "few lines")
+		require.Equal(t, http.StatusOK, send("quiet", "more", many).Code, "another namespace")
+		close(read)
+		slow.Wait()
+		w = send("noisy", "more", many)
+		require.Equal(t, http.StatusOK, w.Code, "the memory is free again")
+		require.Equal(t, many, strings.Count(w.Body.String(), "\n"))
+		require.NotNil(t, world.Flight(flight.MustKey("noisy/charge/more-0")))
+	}
+}
+
+// The receipts in a batch that its caller does not read use a quarter of the memory. Further lines are answered rate_limited.
+func TestAnswers_ReceiptsInBatchNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := httpapitest.New(t).Config()
+		cfg.SetBodyMemory(4 * 256 << 10)
+		handler := httpapi.New(cfg)
+		statuses := func(w *httptest.ResponseRecorder) (n map[int]int) {
+			require.Equal(t, http.StatusOK, w.Code)
+			n = map[int]int{}
+			for text := range bytes.Lines(w.Body.Bytes()) {
+				a, err := wire.DecodeBatchAnswer(text)
+				require.NoError(t, err)
+				n[a.Status]++
+				if a.Status != http.StatusOK {
+					require.Contains(t, string(a.Body), `"code":"rate_limited"`)
+				}
+			}
+			return n
+		}
+		const many, path, open = 20, "/v1/flights:batch", `{"open":{"action":"charge","id":"#"}}`
+		opened := httptest.NewRecorder()
+		sendLines(handler, opened, path, "default", open, many)
+		for text := range bytes.Lines(opened.Body.Bytes()) {
+			require.Less(t, len(text), 1<<10, "an answer without a receipt is within the memory that is counted for each line")
+			var line struct{ Body wire.OpenAnswer }
+			require.NoError(t, json.Unmarshal(text, &line))
+			w := httptest.NewRecorder()
+			sendLines(handler, w, path, "default", fmt.Sprintf(`{"report":{"fencing_token":%q,"outcome":"succeeded","body":%q},"flight_id":%q}`,
+				line.Body.FencingToken, strings.Repeat("x", 60_000), line.Body.FlightID), 1)
+			require.Equal(t, map[int]int{http.StatusOK: 1}, statuses(w))
+		}
+		u := newUnread(make(chan struct{}))
+		readNow := sync.OnceFunc(func() { close(u.read) })
+		defer readNow()
+		var slow sync.WaitGroup
+		slow.Go(func() { sendLines(handler, u, path, "default", open, many) })
+		synctest.Wait() // all lines are served
+		w := httptest.NewRecorder()
+		sendLines(handler, w, path, "default", open, 1)
+		require.Equal(t, map[int]int{http.StatusOK: 1}, statuses(w), "the first 64 KiB of a batch do not count")
+		readNow()
+		slow.Wait()
+		n := statuses(u.ResponseRecorder)
+		require.Equal(t, many, n[http.StatusOK]+n[http.StatusTooManyRequests])
+		require.LessOrEqual(t, n[http.StatusOK], 1+256<<10/60_000)
+		require.GreaterOrEqual(t, n[http.StatusOK], 4)
+		w = httptest.NewRecorder()
+		sendLines(handler, w, path, "default", open, 4)
+		require.Equal(t, map[int]int{http.StatusOK: 4}, statuses(w), "the memory is free again")
+	})
 }

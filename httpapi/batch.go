@@ -25,6 +25,9 @@ const (
 	maxBatchWorkers = 256
 	// maxLineWorkers bounds those of all batches of a node. Others wait.
 	maxLineWorkers = 4096
+	// batchAnswerSize is the memory, in bytes, that is counted for the answer to a line before any line is served. It is enough for
+	// everything but receipts.
+	batchAnswerSize = 1 << 10
 )
 
 // batchRoutes serve many requests of callers in one.
@@ -48,12 +51,17 @@ func (br *batchRoutes) batch(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
+	release, ok := holdAnswer(w, r, len(lines)*batchAnswerSize)
+	if !ok {
+		return problemError{problem: answerProblem(r)}
+	}
+	defer release()
 	ctx := context.WithValue(context.WithValue(r.Context(), batchKey{}, true), receivedKey{}, nil) // the batch has been received
 	r = r.WithContext(ctx)
 	r.Header = r.Header.Clone()
 	r.Header["Content-Type"] = typeJSON
-	answers := make(chan *[]byte, len(lines)) // so that no line waits for a slow reader
-	var next atomic.Int64
+	answers := make(chan *lineWriter, len(lines)) // so that no line waits for a slow reader
+	var next, long atomic.Int64
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	for range min(len(lines), maxBatchWorkers) {
@@ -61,7 +69,7 @@ func (br *batchRoutes) batch(w http.ResponseWriter, r *http.Request) error {
 			br.workers <- struct{}{}
 			defer func() { <-br.workers }()
 			for i := int(next.Add(1)); i <= len(lines); i = int(next.Add(1)) {
-				answers <- br.serveLine(r, i, lines[i-1])
+				answers <- br.serveLine(w, r, i, lines[i-1], &long)
 			}
 		})
 	}
@@ -69,18 +77,29 @@ func (br *batchRoutes) batch(w http.ResponseWriter, r *http.Request) error {
 	w.Header()["X-Accel-Buffering"] = []string{"no"} // otherwise a proxy may keep lines back
 	w.WriteHeader(http.StatusOK)
 	ctrl, out := http.NewResponseController(w), []byte(nil)
-	for range lines {
-		if len(answers) == 0 && len(out) > 0 {
-			writeLines(w, ctrl, out)
-			_ = ctrl.Flush() // it fails with the write, and for writers of tests
-			out = out[:0]
+	var held []*lineWriter // the lines in out whose memory is counted
+	write := func() {
+		writeLines(w, ctrl, out)
+		for _, lw := range held {
+			lw.release()
 		}
-		answer := <-answers
-		if out = append(out, *answer...); cap(*answer) <= maxPooledBuffer {
-			buffers.Put(answer)
+		out, held = out[:0], held[:0]
+	}
+	for range lines {
+		if len(out) > maxPooledBuffer || len(answers) == 0 && len(out) > 0 {
+			write()
+			_ = ctrl.Flush() // it fails with the write, and for writers of tests
+		}
+		lw := <-answers
+		if out = append(out, *lw.buf...); cap(*lw.buf) <= maxPooledBuffer {
+			buffers.Put(lw.buf)
+		}
+		lw.buf = nil
+		if lw.release != nil {
+			held = append(held, lw)
 		}
 	}
-	writeLines(w, ctrl, out)
+	write()
 	return nil
 }
 
@@ -115,9 +134,12 @@ type batchKey struct{}
 // isLine reports whether a request is a line of a batch.
 func isLine(r *http.Request) bool { return r.Context().Value(batchKey{}) != nil }
 
-// serveLine has one line of the batch r answered, and returns its answer, for which it takes one of buffers.
-func (br *batchRoutes) serveLine(r *http.Request, number int, text []byte) *[]byte {
+// serveLine has one line of the batch r answered, and returns its answer, for which it takes one of buffers. The memory of an answer
+// longer than batchAnswerSize is counted until the caller calls release. long is the length of all such answers, and the first
+// maxPooledBuffer bytes of them do not count. If there is no memory, the line is answered with answerProblem, as by its own route.
+func (br *batchRoutes) serveLine(w http.ResponseWriter, r *http.Request, number int, text []byte, long *atomic.Int64) *lineWriter {
 	lw := &lineWriter{number: number, header: make(http.Header, 8), buf: buffers.Get().(*[]byte)}
+	own := r.WithContext(r.Context())
 	func() {
 		defer func() { // as net/http does for a request
 			if p := recover(); p != nil {
@@ -136,7 +158,6 @@ func (br *batchRoutes) serveLine(r *http.Request, number int, text []byte) *[]by
 			br.writeError(lw, r, bad)
 			return
 		}
-		own := r.WithContext(r.Context())
 		own.URL, own.RequestURI, own.ContentLength, own.Body = &url.URL{Path: path}, path, int64(len(body)), io.NopCloser(bytes.NewReader(body))
 		if line.Namespace != "" || line.Traceparent != "" {
 			own.Header = maps.Clone(r.Header)
@@ -148,16 +169,26 @@ func (br *batchRoutes) serveLine(r *http.Request, number int, text []byte) *[]by
 		}
 		br.lines.ServeHTTP(lw, own)
 	}()
-	return lw.end()
+	lw.end()
+	if n := len(*lw.buf); n > batchAnswerSize && long.Add(int64(n)) > maxPooledBuffer {
+		release, ok := countAnswer(w, r, n)
+		if lw.release = release; !ok {
+			*lw.buf, lw.release, lw.status = nil, nil, 0
+			writeProblem(lw, own, answerProblem(own))
+			lw.end()
+		}
+	}
+	return lw
 }
 
 // lineWriter is the http.ResponseWriter of one line, which it writes to buf.
 type lineWriter struct {
-	number int
-	header http.Header
-	status int // 0: none yet
-	buf    *[]byte
-	body   int // where the body begins in buf
+	number  int
+	header  http.Header
+	status  int // 0: none yet
+	buf     *[]byte
+	body    int    // where the body begins in buf
+	release func() // nil if the memory of buf is not counted
 }
 
 func (w *lineWriter) Header() http.Header { return w.header }
@@ -184,13 +215,12 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end returns the whole line. A body with a line break, which a caller's JSON may have, is written as base64: each byte counts.
-func (w *lineWriter) end() *[]byte {
+// end completes the line. A body with a line break, which a caller's JSON may have, is written as base64: each byte counts.
+func (w *lineWriter) end() {
 	b := *w.buf
 	if body := b[w.body:]; bytes.IndexByte(body, '\n') >= 0 {
 		body = bytes.Clone(body)
 		b = append(base64.StdEncoding.AppendEncode(append(b[:w.body-len(bodyField)], base64Field...), body), '"')
 	}
 	*w.buf = append(b, "}\n"...)
-	return w.buf
 }

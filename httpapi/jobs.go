@@ -127,6 +127,10 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte, adde
 // submitChunk is how many lines of one request are proposed at once.
 const submitChunk = 512
 
+// submitLineSize is the memory, in bytes, that is counted for the answer to a line. A rejected job has about this length. The memory
+// is counted before the jobs are submitted, so that a submission that finds none changes nothing.
+const submitLineSize = 512
+
 // submitLines submits a job on each line, in their order, and answers with what became of each. A line that is not accepted changes
 // nothing for the others. If the process dies, some jobs are in the ledger; the same lines again find them.
 func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns string) error {
@@ -140,6 +144,11 @@ func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns stri
 		bad.Code = wire.PayloadTooLarge
 		return bad
 	}
+	release, ok := holdAnswer(w, r, len(lines)*submitLineSize)
+	if !ok {
+		return problemError{problem: answerProblem(r)}
+	}
+	defer release()
 	var out []byte
 	number := 0
 	for chunk := range slices.Chunk(lines, submitChunk) {

@@ -21,14 +21,12 @@ const maxPooledBuffer = 64 << 10
 func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentType []string, fill func([]byte) []byte) {
 	buffer := buffers.Get().(*[]byte)
 	body := fill((*buffer)[:0])
-	if answer, ok := w.(*answerWriter); ok && len(body) > maxPooledBuffer {
-		ns := answer.answers.namespace(r)
-		if !answer.answers.take(ns, len(body)) {
-			writeProblem(w, r, answerProblem(r))
-			return
-		}
-		defer answer.answers.release(ns, len(body))
+	release, ok := holdAnswer(w, r, len(body))
+	if !ok {
+		writeProblem(w, r, answerProblem(r))
+		return
 	}
+	defer release()
 	h := w.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -40,6 +38,25 @@ func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentTy
 		*buffer = body
 		buffers.Put(buffer)
 	}
+}
+
+// holdAnswer counts the n bytes of an answer, if they are more than maxPooledBuffer, until the caller calls release. It returns
+// false if there is no memory for them.
+func holdAnswer(w http.ResponseWriter, r *http.Request, n int) (release func(), ok bool) {
+	if n <= maxPooledBuffer {
+		return func() {}, true
+	}
+	return countAnswer(w, r, n)
+}
+
+// countAnswer counts n bytes of an answer, as holdAnswer does, even if they are few.
+func countAnswer(w http.ResponseWriter, r *http.Request, n int) (release func(), ok bool) {
+	answer, counted := w.(*answerWriter)
+	if !counted {
+		return func() {}, true
+	}
+	ns := answer.answers.namespace(r)
+	return func() { answer.answers.release(ns, n) }, answer.answers.take(ns, n)
 }
 
 // answerProblem is the answer to a caller whose answer found no memory. Callers that report expect that they never get rate_limited.
