@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -177,5 +179,78 @@ func TestAnswers_ReceiptsInBatchNotRead(t *testing.T) {
 		w = httptest.NewRecorder()
 		sendLines(handler, w, path, "default", open, 4)
 		require.Equal(t, map[int]int{http.StatusOK: 4}, statuses(w), "the memory is free again")
+	})
+}
+
+// longHistory is a ledger whose flights have a history of 3 MB.
+type longHistory struct{ httpapi.Ledger }
+
+const longHistoryEvents = 3000
+
+func (l longHistory) History(flight.ID) (history []flight.HistoryEvent, err error) {
+	for n := range longHistoryEvents { // two for each command
+		history = append(history, flight.HistoryEvent{Version: flight.Version{Index: uint64(n/2) + 1}, Event: flight.Event{Kind: flight.EventFreed, Note: fmt.Sprint(n, strings.Repeat("<", 170))}})
+	}
+	return history, nil
+}
+
+// partsRecorder records the length of the longest write.
+type partsRecorder struct {
+	*httptest.ResponseRecorder
+	longest int
+}
+
+func (r *partsRecorder) Write(p []byte) (int, error) {
+	r.longest = max(r.longest, len(p))
+	return r.ResponseRecorder.Write(p)
+}
+
+// A long history is streamed in parts, between which no event is lost. A part that is not read is counted, and another stream that
+// finds no memory for its part ends.
+func TestAnswers_StreamInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := httpapitest.New(t)
+		cfg := world.Config()
+		cfg.Ledger = longHistory{cfg.Ledger}
+		cfg.SetBodyMemory(4 * 300 << 10)
+		handler := httpapi.New(cfg)
+		key := flight.MustKey("default/charge/1")
+		world.Apply(t, &flight.Submit{Key: key})
+		stream := func(w http.ResponseWriter) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/flights/"+key.FlightID().String()+"/events", nil)
+			r.Header.Set("Accept", "text/event-stream")
+			handler.ServeHTTP(w, r)
+		}
+		u := newUnread(make(chan struct{}))
+		readNow := sync.OnceFunc(func() { close(u.read) })
+		defer readNow()
+		var slow sync.WaitGroup
+		slow.Go(func() { stream(u) })
+		synctest.Wait()
+		refused := httptest.NewRecorder()
+		stream(refused)
+		require.Empty(t, refused.Body.String())
+		readNow()
+		slow.Wait()
+		w := &partsRecorder{ResponseRecorder: httptest.NewRecorder()}
+		stream(w)
+		require.Less(t, w.longest, 260<<10)
+		var events, ids int
+		for text := range strings.Lines(w.Body.String()) {
+			if id, ok := strings.CutPrefix(text, "id: "); ok {
+				ids++
+				require.Equal(t, flight.Version{Index: uint64(ids)}.String(), strings.TrimSpace(id))
+			}
+			if data, ok := strings.CutPrefix(text, "data: "); ok {
+				var e wire.Event
+				require.NoError(t, json.Unmarshal([]byte(data), &e))
+				require.Equal(t, fmt.Sprint(events)+"<", strings.TrimRight(e.Note, "<")+"<")
+				events++
+			}
+		}
+		require.Equal(t, longHistoryEvents, events)
+		require.Equal(t, longHistoryEvents/2, ids)
 	})
 }

@@ -98,7 +98,7 @@ func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) erro
 	return writeJSON(w, r, http.StatusOK, out)
 }
 
-// maxHistoryText limits the actors and notes of the events on one page of a history, in bytes.
+// maxHistoryText limits the actors and notes of the events on one page of a history, in bytes, and a part of a history in a stream.
 const maxHistoryText = 256 << 10
 
 // cutHistory returns the first page of a history. It ends between two commands, because a position cannot lie between

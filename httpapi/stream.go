@@ -30,20 +30,21 @@ const (
 // kept.
 type stream struct {
 	w    http.ResponseWriter
+	r    *http.Request
 	ctrl *http.ResponseController
 	buf  []byte
 	err  error
 }
 
 // openStream starts a stream, or returns the error to answer with if too many are open. The caller must call closeStream.
-func (er *eventRoutes) openStream(w http.ResponseWriter) (*stream, error) {
+func (er *eventRoutes) openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	if er.openStreams.Add(1) > er.maxStreams {
 		er.openStreams.Add(-1)
 		p := newProblem(wire.RateLimited)
 		p.Detail = "this node has too many open event streams"
 		return nil, problemError{problem: p}
 	}
-	s := &stream{w: w, ctrl: http.NewResponseController(w)}
+	s := &stream{w: w, r: r, ctrl: http.NewResponseController(w)}
 	_ = s.ctrl.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
 	h := w.Header()
 	h.Set("Content-Type", wire.TypeEvents)
@@ -88,11 +89,21 @@ func (s *stream) appendHeartbeat(id string) {
 	s.buf = append(s.buf, '\n')
 }
 
-// flush writes buf. If the reader does not read within streamWriteTimeout, the write fails and the stream ends.
+// errAnswerMemory ends a stream whose part found no memory. The reader reconnects with the id of its last event.
+var errAnswerMemory = errors.New("this node has no memory for the answer")
+
+// flush writes buf, whose memory is counted until it is written. If the reader does not read within streamWriteTimeout, the write
+// fails and the stream ends.
 func (s *stream) flush() error {
 	if s.err != nil || len(s.buf) == 0 {
 		return s.err
 	}
+	release, ok := holdAnswer(s.w, s.r, len(s.buf))
+	if !ok {
+		s.err = errAnswerMemory
+		return s.err
+	}
+	defer release()
 	_ = s.ctrl.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 	if _, s.err = s.w.Write(s.buf); s.err == nil {
 		s.err = s.ctrl.Flush()
@@ -119,7 +130,7 @@ func (er *eventRoutes) streamFeed(w http.ResponseWriter, r *http.Request, q *eve
 	if err != nil && !(q.resumed && er.follower == nil && errors.As(err, &compacted)) {
 		return feedError(err)
 	}
-	s, err := er.openStream(w)
+	s, err := er.openStream(w, r)
 	if err != nil {
 		return err
 	}
@@ -235,7 +246,7 @@ func (er *eventRoutes) streamFlight(w http.ResponseWriter, r *http.Request, f *f
 		return about(f.Key, err)
 	}
 	defer end()
-	s, err := er.openStream(w)
+	s, err := er.openStream(w, r)
 	if err != nil {
 		return err
 	}
@@ -250,12 +261,15 @@ func (er *eventRoutes) followFlight(r *http.Request, s *stream, f *flight.Flight
 	ctx := r.Context()
 	lastWrite, duplicatesSent := time.Now(), uint64(0)
 	for read := (flight.Version{}); ; {
+		more := false
 		if f.Version != read {
 			var err error
-			if after, err = er.appendHistory(s, f, after); err != nil {
+			if after, more, err = er.appendHistory(s, f, after); err != nil {
 				return
 			}
-			read = f.Version
+			if !more {
+				read = f.Version
+			}
 		}
 		duplicatesSent = er.appendDuplicates(s, f, duplicatesSent)
 		if len(s.buf) == 0 && time.Since(lastWrite) >= er.heartbeat {
@@ -266,6 +280,9 @@ func (er *eventRoutes) followFlight(r *http.Request, s *stream, f *flight.Flight
 		}
 		if !er.stillAllowed(r) || s.flush() != nil || f.State == flight.StateExpired {
 			return
+		}
+		if more && ctx.Err() == nil {
+			continue
 		}
 		pause, cancel := context.WithTimeout(ctx, min(duplicatesInterval, er.heartbeat))
 		next, err := er.ledger.Wait(pause, f.ID, f.Version)
@@ -280,16 +297,20 @@ func (er *eventRoutes) followFlight(r *http.Request, s *stream, f *flight.Flight
 	}
 }
 
-// appendHistory appends a flight's events after a position and returns the position of the last one.
-func (er *eventRoutes) appendHistory(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
+// appendHistory appends a flight's events after a position and returns the position of the last one. It ends between two commands
+// when buf has more than maxHistoryText bytes, and then more is true.
+func (er *eventRoutes) appendHistory(s *stream, f *flight.Flight, after flight.Version) (last flight.Version, more bool, err error) {
 	history, err := er.flights.History(f.ID)
 	if err != nil {
-		return after, err
+		return after, false, err
 	}
 	for i := range history {
 		e := &history[i]
 		if !e.Version.After(after) {
 			continue
+		}
+		if len(s.buf) > maxHistoryText && history[i-1].Version != e.Version {
+			return history[i-1].Version, true, nil
 		}
 		id := e.Version.String()
 		if i+1 < len(history) && history[i+1].Version == e.Version {
@@ -305,7 +326,7 @@ func (er *eventRoutes) appendHistory(s *stream, f *flight.Flight, after flight.V
 		s.appendMessage("", after.String(), wireFlightEvent(f, &flight.HistoryEvent{Version: after, Event: flight.Event{Kind: flight.EventExpired,
 			Generation: f.Generation, At: flight.Time(time.Now().UnixMilli())}}))
 	}
-	return after, nil
+	return after, false, nil
 }
 
 // appendDuplicates appends the statistics of duplicates if their count has changed. It returns the count that the
