@@ -432,9 +432,10 @@ func (f *flooder) lanes() {
 
 func (f *flooder) work() {
 	session, err := f.session()
+	f.count("sessions of workers", 1, err)
 	for i := 0; ; i++ {
 		var a wire.ClaimAnswer
-		err = f.post("/v1/flights:claim", map[string]any{"session": session, "nonce": fmt.Sprint("work-0123456789-", i), "actions": []string{"lane"}, "slots": 64, "wait_ms": 1000}, &a)
+		err := f.post("/v1/flights:claim", map[string]any{"session": session, "nonce": fmt.Sprint("work-0123456789-", i), "actions": []string{"lane"}, "slots": 64, "wait_ms": 1000}, &a)
 		if len(a.Jobs) == 0 {
 			f.count("claims", 1, err)
 			continue
