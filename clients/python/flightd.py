@@ -1923,7 +1923,8 @@ class Client:
         """Calls ``act`` once for the key, inside ``effect()``, and returns its result. After a ``NotDone`` it calls again, up
         to ``retries`` times, after the provider's pause or one that doubles from 0.1 s. ``options`` are those of ``once``."""
         _check_runs(act)
-        retries = _whole("retries", retries)
+        if _whole("retries", retries) < 0:
+            raise ValueError(f"retries: {retries} is negative")
         for pause in (0.1 * 2 ** min(n, 7) for n in range(retries + 1)):
             try:
                 with self.once(name, id, input, **options) as f, f.effect():

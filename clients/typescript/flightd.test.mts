@@ -113,6 +113,7 @@ test("names, numbers and durations are checked at every entrance", async () => {
     for (const name of ["laneLimit", "priority", "retry"]) await assert.rejects(client.submit("test", id, 1, { [name]: odd }), new RegExp(`^TypeError: ${name}: `));
     await assert.rejects(client.once("test", id, 1, () => assert.fail("it runs"), { retries: odd }), /^TypeError: retries: /);
   }
+  await assert.rejects(client.once("test", id, 1, () => assert.fail("it runs"), { retries: -1 }), /^TypeError: retries: -1 is negative/);
   for (const lane of ["", 0, null] as any[]) await assert.rejects(client.submit("test", id, 1, { lane }), /^TypeError: lane: /);
   await assert.rejects(client.wait("test", id, NaN), TypeError);
 });

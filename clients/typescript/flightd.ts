@@ -1802,6 +1802,7 @@ export class Client {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError('recovery "verify" needs lookUp');
     boundOf("waitMs", options.waitMs ?? 0);
+    if (wholeOf("retries", options.retries ?? 0) < 0) throw new TypeError(`retries: ${options.retries} is negative`);
     const request: Json = { action: nameOf("action", name), id: nameOf("id", id), recovery };
     if (input !== undefined) request["input"] = parseJson(jsonText(input, "input"));
     if (options.keyDecides) request["fingerprint"] = "none";
@@ -1810,7 +1811,7 @@ export class Client {
     if (options.providerWindowMs !== undefined) request["provider_window_ms"] = msOf(options.providerWindowMs, "providerWindowMs");
     if (options.retention !== undefined && options.retention !== "") request["retention"] = options.retention;
     if (options.lookUp && recovery !== "verify") request["lookup"] = true;
-    for (let retries = wholeOf("retries", options.retries ?? 0), pause = 100; ; retries--, pause = Math.min(2 * pause, 10_000)) {
+    for (let retries = options.retries ?? 0, pause = 100; ; retries--, pause = Math.min(2 * pause, 10_000)) {
       try {
         return await new Call<T, I>(this, `${this.namespace}/${name}/${id}`, request, options).run(act);
       } catch (e) {
