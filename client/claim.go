@@ -3,7 +3,9 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -59,34 +61,82 @@ func (w *Worker) sendClaim(ctx context.Context, s *session, claim *sentClaim, r 
 	resp, err := w.client.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:claim", body: strictjson.Append(nil, r), nonce: claim.nonce, timeout: wire.Wait(r.WaitMS) + defaultTryTimeout,
 	})
-	a, err := decode[wire.ClaimAnswer](resp, err)
+	a, err := decode[claimAnswer](resp, err)
 	if err != nil {
 		return nil, err
 	}
 	var jobs []*handedJob
-	for i := range a.Jobs {
-		if j := newHandedJob(s, claim, &a.Jobs[i], resp.sentAt, a.ServedMS); j != nil {
-			jobs = append(jobs, j)
-		} else {
-			w.client.opts.logger.Error("flightd: a job cannot be read by this client, and is given back; is the client older than the server?", "key", a.Jobs[i].Key)
+	for _, given := range a.Jobs {
+		job, unread := decodeJob(given)
+		j, err := newHandedJob(s, claim, job, unread, resp.sentAt, a.ServedMS)
+		if err != nil {
+			w.client.opts.logger.Error("flightd: a job cannot be read by this client, and is given back; is the client older than the server?", "key", job.Key, "error", err)
+			continue
 		}
+		jobs = append(jobs, j)
 	}
 	s.endClaim(claim, jobs, false)
 	return jobs, nil
 }
 
-// newHandedJob reads one job of an answer. It returns nil for one that this process cannot perform: the renewals list it, and it is
-// abandoned.
-func newHandedJob(s *session, claim *sentClaim, j *wire.Job, sent clock.Instant, servedMS int64) *handedJob {
+// claimAnswer is wire.ClaimAnswer with jobs that are read one by one: a job that cannot be read spoils no other.
+type claimAnswer struct {
+	Jobs     []json.RawMessage `json:"jobs"`
+	ServedMS int64             `json:"served_ms"`
+}
+
+// decodeJob reads one job of an answer. With an error, the job has only the fields that name its attempt, if these can be read.
+func decodeJob(given []byte) (*wire.Job, error) {
+	j := new(wire.Job)
+	err := wire.DecodeAnswer(given, j)
+	if err == nil {
+		return j, nil
+	}
+	var named struct {
+		Decision     string `json:"decision"`
+		Nonce        string `json:"nonce"`
+		FlightID     string `json:"flight_id"`
+		Key          string `json:"key"`
+		FencingToken string `json:"fencing_token"`
+		Session      string `json:"session"`
+		Deployment   string `json:"deployment"`
+		Action       string `json:"action"`
+	}
+	if wire.DecodeAnswer(given, &named) == nil {
+		*j = wire.Job{Action: named.Action, OpenAnswer: wire.OpenAnswer{Decision: named.Decision, Nonce: named.Nonce, FlightID: named.FlightID,
+			Key: named.Key, FencingToken: named.FencingToken, Session: named.Session, Deployment: named.Deployment}}
+	}
+	return j, err
+}
+
+// newHandedJob returns one job of an answer. A job whose content this client cannot read is performed as not done, with the reason: nothing
+// was sent, and the retry policy bounds how often it is tried. The error is about an attempt that is not this claim's, or about an unread job
+// that has to be looked up: a renewal lists such an attempt, and it is abandoned.
+func newHandedJob(s *session, claim *sentClaim, j *wire.Job, unread error, sent clock.Instant, servedMS int64) (*handedJob, error) {
 	c := s.client
 	key, err := flight.ParseStoredKey(j.Key)
-	if err != nil || j.Session != s.id || j.FlightID != key.FlightID().String() || j.Nonce != wire.JobNonce(claim.nonce, key.FlightID()) ||
-		j.Policy == nil || j.Deployment != c.deployment {
-		return nil
+	if err != nil || j.Session != s.id || j.FlightID != key.FlightID().String() || j.Nonce != wire.JobNonce(claim.nonce, key.FlightID()) || j.Deployment != c.deployment {
+		return nil, cmp.Or(unread, errors.New("it names no attempt of this claim"))
 	}
-	policy, bad := j.Policy.Flight()
-	if bad != nil {
-		return nil
+	policy := flight.Policy{}
+	switch {
+	case unread != nil:
+	case j.Policy == nil:
+		unread = errors.New("it has no policy")
+	default:
+		var bad *wire.Invalid
+		if policy, bad = j.Policy.Flight(); bad != nil {
+			unread = fmt.Errorf("policy%s: %s", bad.Pointer, bad.Detail)
+		}
+	}
+	switch j.Decision {
+	case wire.DecisionProceed:
+	case wire.DecisionVerify:
+		if unread != nil {
+			return nil, unread
+		}
+	default:
+		return nil, fmt.Errorf("unknown decision %q", j.Decision)
 	}
 	call := &effect.Call{Key: key, Submission: flight.Submission{Policy: policy}, Callback: j.CallbackURL != ""}
 	o := &opening{client: c, key: key, call: call, policy: policy, nonce: j.Nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, phase: phaseAwaited, job: true,
@@ -94,7 +144,7 @@ func newHandedJob(s *session, claim *sentClaim, j *wire.Job, sent clock.Instant,
 	answer := OpenAnswer{OpenAnswer: j.OpenAnswer, SentAt: sent.Time, sentAt: sent}
 	call.Submission.Input = o.input(&answer)
 	o.firstSent = sent.Add(time.Duration(servedMS-j.AgeMS) * time.Millisecond) // or earlier: the attempt's time-out runs from then
-	return &handedJob{opening: o, action: cmp.Or(j.Action, key.Name()), answer: answer}
+	return &handedJob{opening: o, action: cmp.Or(j.Action, key.Name()), answer: answer, unread: unread}, nil
 }
 
 // sentClaim is a claim request, from before it is sent until no copy of it can open an attempt.

@@ -227,9 +227,15 @@ func (w *Worker) perform(ctx context.Context, run *runner.Runner, j *handedJob) 
 	h := w.actions[j.action]
 	call := j.opening.call
 	call.LookUp = h.lookUp
+	act := h.effect
+	if j.unread != nil {
+		act = func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, effect.NotDone(fmt.Errorf("this client cannot read the job: %w", j.unread))
+		}
+	}
 	var err error
 	if ctx.Err() == nil {
-		_, err = run.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, h.effect, 0)
+		_, err = run.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, act, 0)
 	}
 	if !j.taken { // not begun: another worker may
 		j.opening.abandonInBackground(context.WithoutCancel(ctx))
@@ -251,7 +257,8 @@ type handedJob struct {
 	opening *opening
 	action  string
 	answer  OpenAnswer
-	taken   bool // the runner has it; set by the goroutine that runs the call, before it returns
+	unread  error // the reason why this client cannot read it, if it cannot
+	taken   bool  // the runner has it; set by the goroutine that runs the call, before it returns
 }
 
 type handedKey struct{}

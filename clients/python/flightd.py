@@ -141,6 +141,7 @@ _MIN_PROBE_PAUSE = 1.0  # seconds between two probes for the leader; doubled wit
 _MAX_PROBE_PAUSE = 90.0  # longer than a try takes, so that one probe at a time is in flight
 _TOKEN_FILE_INTERVAL = 1.0  # seconds between two reads of a token file
 _MAX_TEMP_AGE = 3600.0  # seconds until a half-written file in the spool is removed
+_MAX_POLICY_MS = 366 * 86_400_000  # of a duration of a policy
 _MAX_PAUSE = 86_400.0  # seconds; a longer pause that a provider asks for is shortened to it
 _OVERRAN = "time-out: the handler took longer than its attempt may"  # begins the error text of such a report
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
@@ -1239,6 +1240,7 @@ class Flight:
         self._nonce = _Nonce(self, 0, 0)  # the newest one
         self._policy = request
         self._action = str(request.get("action") or "")  # whose worker performs it, if it is a job
+        self._unread = ""  # why this client cannot read the job
         self._job: Optional[Tuple[Dict[str, Any], _Instant]] = None  # the answer that has handed it out, and when it was asked for
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
         self._id = _flight_id_for_key(key)
@@ -3169,6 +3171,8 @@ class Handler:
 
     def perform(self, job: Flight) -> None:
         with job as f:
+            if f._unread:  # its retries bound how often it is tried
+                raise NotDone(f"this client cannot read the job: {f._unread}")
             if not f.replayed:
                 try:
                     value = self._read(f.input)
@@ -3220,6 +3224,20 @@ def _policy_of(options: Dict[str, Any]) -> Dict[str, Any]:
     if options.get("retry") is not None:
         request["retry"] = {"attempts": _whole("retry", options["retry"])}
     return request
+
+
+def _unread(job: Dict[str, Any]) -> str:
+    """Returns why this client cannot read the content of a job, or "". The client may be older than the server."""
+    policy, body = job.get("policy"), job.get("input_base64", "")
+    if not isinstance(policy, dict) or policy.get("recovery") not in (None, "hold", "resend", "verify"):
+        return "policy: it has none, or one of another kind"
+    times = {"age_ms": job.get("age_ms"), **{f"policy/{name}": policy.get(name) for name in _POLICY_FIELDS.values() if name.endswith("_ms")}}
+    for name, ms in times.items():
+        if ms is not None and not (type(ms) is int and 0 <= ms <= _MAX_POLICY_MS):
+            return f"{name}: {ms!r} is not a duration of at most 366 days"
+    if not isinstance(body, str) or len(body) % 4 or not re.fullmatch("[A-Za-z0-9+/]*={0,2}", body):
+        return "input_base64: it is not base64"
+    return "" if isinstance(job.get("input_content_type", ""), str) else "input_content_type: it is not a text"
 
 
 def _seconds(duration: Union[float, int, str]) -> float:
@@ -3387,7 +3405,14 @@ class _Worker:
         if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
             _log.error("flightd: a job is given back: this client cannot read it: %s", given.get("key"))
             return None
+        unread = _unread(given)
+        if unread and given["decision"] != "proceed":
+            _log.error("flightd: a job is given back: this client cannot read it: %s: %s", given["key"], unread)
+            return None
+        if unread:
+            given = {k: given[k] for k in ("decision", "flight_id", "key", "session", "fencing_token", "action", "attempt") if k in given}
         job = self._client._new_job(claim, given["key"], given.get("policy") or {}, given.get("action") or "")
+        job._unread = unread
         since = ((answer.get("served_ms") or 0) - (given.get("age_ms") or 0)) / 1000  # the attempt's time-out runs from then
         job._nonce.made_at = _Instant(*(at + since for at in sent_at))
         job._nonce.attempt, job._job = given.get("attempt") or 0, (given, sent_at)

@@ -2269,7 +2269,7 @@ class TestProtocol(unittest.TestCase):
         worker = flightd._Worker(self.client, 1)
         session.end_claim(given_up, [])
         others = [{**job(answered), name: "other"} for name in ("session", "nonce", "flight_id", "key", "decision")]
-        others += [None, {**job(answered), "key": 7}, {**job(answered), "age_ms": "x"}]  # one bad job does not spoil the answer
+        others += [None, {**job(answered), "key": 7}, {**job(answered), "decision": "verify", "age_ms": "x"}]  # one bad job does not spoil the answer
         (taken,) = worker._take(answered, {"jobs": [*others, job(answered)], "served_ms": 3000, "age_ms": 1000}, flightd._now())
         self.assertEqual(taken._policy["recovery"], "resend")
         self.assertEqual(taken._nonce.made_at.mono, self.at + 3, "the time-out counts from when the attempt was opened")
@@ -2285,6 +2285,25 @@ class TestProtocol(unittest.TestCase):
         with self.assertRaises(flightd.InDoubt), taken:
             raise flightd.InDoubt("its own error")
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
+
+    def test_a_job_that_the_client_cannot_read_is_not_done(self):
+        self.client._connect("")
+        key = "default/test/1"
+        id = flightd._flight_id_for_key(key)
+        handler = self.client.worker("test")(lambda job, input: self.fail("it runs"))
+        for bad, text in (({"policy": None}, "policy: "), ({"policy": {"recovery": "retry"}}, "policy: "), ({"age_ms": "x"}, "age_ms: 'x'"),
+                          ({"policy": {"settle_ms": -1}}, "policy/settle_ms: -1"), ({"policy": {"attempt_timeout_ms": True}}, "policy/attempt_timeout_ms: True"),
+                          ({"input_base64": "*"}, "input_base64: "), ({"input_base64": 7}, "input_base64: "), ({"input_content_type": 7}, "input_content_type: ")):
+            with self.subTest(bad):
+                self.asked = []
+                claim = flightd._Claim(self.ledger, 17_000)
+                self.client._choose_session(claim)
+                given = {**self.proceed(session=claim.session.id, flight_id=id), "nonce": f"{claim.text}.{id}", "policy": {"recovery": "resend"}, **bad}
+                (job,) = flightd._Worker(self.client, 1)._take(claim, {"jobs": [given], "served_ms": 1}, flightd._now())
+                with self.assertRaisesRegex(flightd.NotDone, "this client cannot read the job: " + text):
+                    handler.perform(job)
+                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
+                self.assertIn("this client cannot read the job: " + text, self.bodies("report")[0]["error"])
 
     def test_a_claim_is_answered_while_a_renewal_is_handled_that_lists_its_job(self):
         self.client._connect("")

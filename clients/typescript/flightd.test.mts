@@ -1605,7 +1605,7 @@ test("what an unanswered claim has opened is abandoned when it is given up", asy
   const second = await claimed(2);
   await renewals(client, list(first.nonce));
   assert.deepEqual((await client.abandoned()).map((a) => [a["action"], a["id"], a["nonce"]]), [["test", "1", `${first.nonce}.${flightId}`]]);
-  const job = proceed({ session: "own", flight_id: flightId, input: 5, nonce: `${second.nonce}.${flightId}` });
+  const job = proceed({ session: "own", flight_id: flightId, input: 5, nonce: `${second.nonce}.${flightId}`, policy: {} });
   const others = ["session", "nonce", "flight_id", "key", "decision"].map((field) => ({ ...job, [field]: "other" }));
   second.give({ nonce: second.nonce, jobs: [...others, job] });
   while (client.bodies("report").length === 0) await nextTick();
@@ -1618,6 +1618,34 @@ test("what an unanswered claim has opened is abandoned when it is given up", asy
   assert.deepEqual([again.nonce, client.bodies("close").length, ran.length], [third.nonce, 1, 1]);
   assert.equal((await client.abandoned()).at(-1)?.["nonce"], `${third.nonce}.${flightId}`); // what was handed out meanwhile is given back
   await assert.rejects(client.worker().run(), TypeError);
+});
+
+test("a job that the client cannot read is not done", async () => {
+  for (const [bad, text] of [
+    [{ policy: null }, "policy: "], [{ policy: { recovery: "retry" } }, "policy: "], [{ age_ms: "x" }, "age_ms: x"],
+    [{ policy: { settle_ms: -1 } }, "settle_ms: -1"], [{ policy: { attempt_timeout_ms: true } }, "attempt_timeout_ms: true"],
+    [{ input_base64: "*" }, "input_base64: "], [{ input_base64: 7 }, "input_base64: "], [{ input_content_type: 7 }, "input_content_type: "],
+  ] as [Body, string][]) {
+    const client = new Scripted();
+    const ask = client.ask.bind(client);
+    let claims = 0;
+    client.ask = (async (method: string, route: string, body: Body, options: { signal?: AbortSignal }) => {
+      if (!route.endsWith(":claim")) return ask(method, route, body);
+      const { signal } = options;
+      if (claims++ > 0 && signal) return new Promise((_, fail) => signal.addEventListener("abort", () => fail(signal.reason)));
+      const flightId = listed("")["flight_id"];
+      const job = proceed({ session: "own", flight_id: flightId, nonce: `${body["nonce"]}.${flightId}`, policy: {}, ...bad });
+      return { json: { nonce: body["nonce"], jobs: claims > 1 ? [] : [job] }, sentAt: { mono: performance.now(), wall: Date.now() } };
+    }) as typeof client.ask;
+    const worker = client.worker().on("test", {}, () => assert.fail("it runs"));
+    const running = worker.run();
+    while (client.bodies("report").length === 0) await nextTick();
+    worker.stop();
+    await running;
+    const report = client.bodies("report")[0];
+    assert.equal(report?.["outcome"], "not_done");
+    assert.ok(String(report?.["error"]).includes(`this client cannot read the job: ${text}`), JSON.stringify(report));
+  }
 });
 
 test("jobs", async () => {

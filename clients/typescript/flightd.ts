@@ -65,6 +65,7 @@ const DEFAULT_WAIT_MS = 20_000; // to wait for another caller's attempt
 const MIN_WAIT_MS = 100; // that an open may wait at the server, at least, if its caller waits
 const TRY_TIMEOUT_MS = 10_000; // for one try of a request, besides the time that it waits at the server
 const FIRST_REPORT_TIMEOUT_MS = 2_000; // until a report that is not answered is spooled
+const MAX_POLICY_MS = 366 * 86_400_000; // of a duration of a policy
 const MAX_PAUSE_MS = 86_400_000; // a longer pause that a provider asks for is shortened to it
 const HTTP_DATE = /^([A-Z][a-z]+, \d\d[ -][A-Z][a-z]{2}[ -]\d{2,4} \d\d:\d\d:\d\d GMT|([A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4})$/;
 const OVERRAN = "time-out: the handler took longer than its attempt may"; // begins the error text of such a report
@@ -1309,6 +1310,7 @@ class Call<T, I> {
   readonly client: Client;
   nonce: Nonce; // the newest one
   job: Answer | undefined; // the answer of a claim that has handed it out
+  /** @internal why this client cannot read the job */ unread = "";
   lookUpError: { error: unknown } | undefined; // of the last look-up
   private readonly nonces: Nonce[] = [];
   private readonly request: Json;
@@ -3140,12 +3142,22 @@ export class Worker {
       this.client.log(`a job is given back: this client cannot read it: ${given["key"]}`);
       return [];
     }
+    const unread = unreadOf(given);
+    if (unread && given["decision"] !== "proceed") {
+      this.client.log(`a job is given back: this client cannot read it: ${given["key"]}: ${unread}`);
+      return [];
+    }
+    if (unread) {
+      const { decision, flight_id, key, session, fencing_token, action, attempt } = given;
+      given = { decision, flight_id, key, session, fencing_token, attempt, ...(action === undefined ? {} : { action }) };
+    }
     const lookUp = this.handlers.get(actionOf(given))?.lookUp;
     const job = this.client.newJob(claim, given["key"], given["policy"] ?? {}, lookUp ? { lookUp } : {});
     const since = (json["served_ms"] ?? 0) - (given["age_ms"] ?? 0); // the attempt's time-out runs from then
     job.nonce.madeAt = { mono: sentAt.mono + since, wall: sentAt.wall + since, boot: (sentAt.boot ?? now().boot) + since };
     job.nonce.number = given["attempt"] ?? 0;
     job.job = { json: given, sentAt };
+    job.unread = unread;
     return [job];
   }
 
@@ -3155,6 +3167,7 @@ export class Worker {
       if (signal.aborted || !handler) await job.giveBack();
       else {
         await job.run((f) => {
+          if (job.unread) throw new NotDone(`this client cannot read the job: ${job.unread}`); // its retries bound how often it is tried
           if (this.drained) throw new NotDone("the worker has ended"); // after a look-up that took long
           return f.effect(() => handler.act(f.input, f));
         });
@@ -3169,6 +3182,18 @@ export class Worker {
 /** Returns the action of a job: that of its key, unless the claim was answered with another one, as for a step of a saga. */
 function actionOf(given: Json): string {
   return given["action"] ?? String(given["key"]).split("/")[1] ?? "";
+}
+
+/** Returns why this client cannot read the content of a job, or "". The client may be older than the server. */
+function unreadOf(job: Json): string {
+  const policy = job["policy"];
+  if (typeof policy !== "object" || policy === null || ![undefined, "hold", "resend", "verify"].includes(policy.recovery)) return "policy: it has none, or one of another kind";
+  const bad = (ms: unknown): boolean => ms !== undefined && !(Number.isSafeInteger(ms) && (ms as number) >= 0 && (ms as number) <= MAX_POLICY_MS);
+  const name = bad(job["age_ms"]) ? "age_ms" : ["provider_window_ms", "settle_ms", "attempt_timeout_ms"].find((field) => bad(policy[field]));
+  if (name !== undefined) return `${name}: ${textOf(policy[name] ?? job[name])} is not a duration of at most 366 days`;
+  const { input_base64: body = "", input_content_type: type = "" } = job;
+  if (typeof body !== "string" || body.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(body)) return "input_base64: it is not base64";
+  return typeof type === "string" ? "" : "input_content_type: it is not a text";
 }
 
 /** Returns the fields of a submission for a policy. */
