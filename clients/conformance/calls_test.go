@@ -137,6 +137,55 @@ func declined(t *trial) {
 	require.Equal(t, "failed", t.flight().State)
 }
 
+// swallowedError: an effect with an error that its caller has caught is no success without a result of the caller. A Go handler
+// always returns an outcome, so it has no such call.
+func swallowedError(t *trial) {
+	if t.language.name == "go" {
+		t.Skip("a handler in Go always returns an outcome")
+	}
+	t.provider.configure(func(p *provider) { p.status = []int{500} })
+	d := t.driver()
+	t.requireAnswer(d.do(t.call(func(c *call) { c.Swallow = true })), "in_doubt")
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
+}
+
+// workThatHasNotRun: a generator or a function in place of a result is no success, since the work in it has not run. The types of Go reject it.
+func workThatHasNotRun(t *trial) {
+	if t.language.name == "go" {
+		t.Skip("the types of Go reject it")
+	}
+	a := t.driver().do(t.call(func(c *call) { c.Unrun = true }))
+	require.Contains(t, []string{"in_doubt", "unknown"}, a.Error, a.Detail)
+	require.Equal(t, "in_doubt", t.flight().State)
+	require.Empty(t, t.providerRequests())
+}
+
+// failedLookUpIsNamed: a look-up that fails until the wait is over is the error of the call, and the effect is not repeated.
+func failedLookUpIsNamed(t *trial) {
+	t.provider.configure(func(p *provider) { p.dropConnection, p.lookUpsFail = true, 1000 })
+	look := func(c *call) { c.Recovery, c.SettleMS, c.Look, c.WaitMS = "verify", 50, t.provider.url+"/look", 8000 }
+	a := t.driver().do(t.call(look))
+	require.Equal(t, "in_doubt", a.Error, a.Detail)
+	require.Contains(t, a.Detail, "the look-up failed")
+	require.Len(t, t.providerRequests(), 1)
+	t.provider.configure(func(p *provider) { p.lookUpsFail = 0 })
+	t.requireAnswer(t.driver().do(t.call(look, waitMS(20_000))), "replayed")
+	require.Len(t, t.providerRequests(), 1)
+}
+
+// overrunIsNamed: the history shows that an attempt has taken longer than its time-out, whatever its outcome is.
+func overrunIsNamed(t *trial) {
+	t.provider.block("/effect")
+	p := t.driver().begin(t.call(func(c *call) { c.AttemptTimeoutMS = 3000 }))
+	t.provider.waitArrived(t, "/effect")
+	<-time.After(3500 * time.Millisecond)
+	t.provider.unblock("/effect")
+	p.waitOne()
+	t.waitHistory(t.key, "time-out: the handler took longer than its attempt may")
+	require.Len(t, t.providerRequests(), 1)
+}
+
 // unknownIsHeld: after an answer with an unknown outcome the flight is held, and no second request is sent.
 func unknownIsHeld(t *trial) {
 	t.provider.configure(func(p *provider) { p.status = []int{500} })

@@ -21,7 +21,7 @@ func scenarios() []scenario {
 		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"open-incomplete", openIncomplete}, {"report-lost", reportLost},
 		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneAfterSuccess}, {"unknown-stops-attempt", unknownStopsAttempt},
 		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld}, {"resolved-without-receipt", resolvedWithoutReceipt},
-		{"error-before-effect", errorBeforeEffect}, {"work-after-return", workAfterReturn}, {"timeout-before-effect", timeoutBeforeEffect}, {"not-done", notDone}, {"busy", busy},
+		{"error-before-effect", errorBeforeEffect}, {"work-after-return", workAfterReturn}, {"timeout-before-effect", timeoutBeforeEffect}, {"not-done", notDone}, {"swallowed-error", swallowedError}, {"work-that-has-not-run", workThatHasNotRun}, {"failed-lookup-is-named", failedLookUpIsNamed}, {"overrun-is-named", overrunIsNamed}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"pinned-deployment", pinnedDeployment}, {"no-server", noServer}, {"refused-within-the-wait", refusedWithinTheWait}, {"rejected-while-another-is-down", rejectedWhileAnotherIsDown}, {"answer-after-trust", answerAfterTrust}, {"answer-after-its-session", answerAfterItsSession},
 		{"late-renewals", lateRenewals}, {"abandon-after-lost-answer", abandonAfterLostAnswer}, {"abandon-after-outage", abandonAfterOutage},
 		{"server-killed-during-effect", serverKilledDuringEffect}, {"server-down-at-report", serverDownAtReport},
@@ -168,6 +168,12 @@ func (t *trial) requireOneEffect(attempts uint32) wire.Flight {
 func (t *trial) waitFlight(what string, holds func(wireFlight) bool) {
 	t.Helper()
 	eventually(t, t.key+" "+what, waitTimeout, func() bool { return holds(t.flight()) })
+}
+
+// waitHistory waits until the history of a flight contains the text.
+func (t *trial) waitHistory(key, text string) {
+	t.Helper()
+	eventually(t, "the history has: "+text, waitTimeout, func() bool { return strings.Contains(t.server.history(key), text) })
 }
 
 // spooled returns the file names of the spooled reports.

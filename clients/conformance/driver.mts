@@ -10,7 +10,7 @@ interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
   before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
-  twice?: boolean; again?: boolean; submit?: number; submit_all?: number; close?: boolean; odd?: string; entrance?: string;
+  twice?: boolean; again?: boolean; swallow?: boolean; unrun?: boolean; submit?: number; submit_all?: number; close?: boolean; odd?: string; entrance?: string;
 }
 
 interface Charge { id: string }
@@ -42,6 +42,7 @@ function optionsOf(call: Call): OnceOptions {
 }
 
 async function perform(client: Client, f: Flight, call: Call): Promise<Charge> {
+  if (call.unrun) return f.effect(async () => (() => http(call.effect, f.input)) as unknown as Charge);
   return f.effect(async () => {
     const charge: Charge = await http(call.effect, f.input ?? null, f.headers);
     f.externalId = charge.id;
@@ -99,6 +100,7 @@ async function once(client: Client, call: Call): Promise<object> {
     if (call.before) await http(call.before);
     if (call.throw_before) throw new CallerError("before the effect");
     const charge = await perform(client, f, call).catch((e) => {
+      if (call.swallow) return undefined as unknown as Charge;
       if (!call.again) throw e;
       return perform(client, f, call);
     });

@@ -53,6 +53,9 @@ def seconds(call, name):
 
 
 def perform(client, f, call):
+    if call.get("unrun"):
+        f.result = (http(url) for url in [call["effect"]])
+        return
     f.result = http(call["effect"], json.dumps(f.input).encode(), f.headers)
     f.external_id = f.result["id"]
     if call.get("inner"):
@@ -131,6 +134,8 @@ def once(client, call):
             with f.effect():
                 perform(client, f, call)
         except Exception:
+            if call.get("swallow"):
+                return {"source": "swallowed"}
             if not call.get("again"):
                 raise
             with f.effect():

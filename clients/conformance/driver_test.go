@@ -97,6 +97,8 @@ type call struct {
 	Twice            bool   `json:"twice,omitempty"`        // call the effect a second time in the same attempt
 	Again            bool   `json:"again,omitempty"`        // call the effect a second time, after an error
 	Inner            string `json:"inner,omitempty"`        // id of a flight inside this effect; its own effect is not done
+	Swallow          bool   `json:"swallow,omitempty"`      // catch the error of the effect, and return no result
+	Unrun            bool   `json:"unrun,omitempty"`        // return work that has not run, in place of a result
 	Submit           int    `json:"submit,omitempty"`       // submit a job that often, and wait for its end
 	SubmitAll        int    `json:"submit_all,omitempty"`   // submit so many jobs in a batch
 	Close            bool   `json:"close,omitempty"`        // close the client

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -18,7 +19,7 @@ func jobScenarios() []scenario {
 		{"job-of-a-killed-worker-resend", jobOfAKilledWorkerResend}, {"job-of-a-worker-without-lookup", jobOfAWorkerWithoutLookUp},
 		{"job-not-done-is-handed-out-again", jobNotDone}, {"claim-answer-lost", claimAnswerLost}, {"claims-without-room", claimsWithoutRoom},
 		{"claims-rejected", claimsRejected}, {"wait-without-room", waitWithoutRoom}, {"wait-through-an-approval", waitThroughApproval}, {"wait-through-an-outage", waitThroughOutage},
-		{"batch-answered-by-maintenance", batchAnsweredByMaintenance}, {"worker-drains", workerDrains}, {"closed-client-claims-nothing", closedClientClaimsNothing}}
+		{"batch-answered-by-maintenance", batchAnsweredByMaintenance}, {"worker-drains", workerDrains}, {"job-that-no-client-can-read", jobThatNobodyReads}, {"closed-client-claims-nothing", closedClientClaimsNothing}}
 }
 
 // worker starts a process that performs jobs. The scenarios share a server, so each has a namespace of its own.
@@ -232,6 +233,62 @@ func batchAnsweredByMaintenance(t *trial) {
 	require.Empty(t, a.Error, a.Detail)
 	require.Equal(t, "queued 3", a.Source)
 	t.server.waitFlight(t.key+"-2", "is queued", waitTimeout, func(f wireFlight) bool { return f.State == "ready" })
+}
+
+// jobThatNobodyReads: a job with a policy or an input that the client cannot read is not done, with the reason, which the queue shows, and its
+// attempts end. The jobs beside it are performed.
+func jobThatNobodyReads(t *trial) {
+	t.proxy.setFaults(func(path string) fault {
+		if !strings.HasSuffix(path, ":claim") {
+			return fault{}
+		}
+		return fault{edit: func(body string) string {
+			return strings.NewReplacer(`"attempt_timeout_ms":54321`, `"attempt_timeout_ms":"soon"`, `"input":"no base64"`, `"input_base64":"*"`).Replace(body)
+		}}
+	})
+	d := t.submitter()
+	var good []*pending
+	for i := range 3 {
+		good = append(good, d.begin(t.call(submit(1), func(c *call) { c.ID += fmt.Sprint("-", i) })))
+	}
+	namespace, _, _ := strings.Cut(t.key, "/")
+	ask := func(method, path, body string, into any) {
+		eventually(t, "an answer for "+path, waitTimeout, func() bool {
+			answer, err := t.server.request(method, path, body, "Flightd-Namespace", namespace)
+			require.NoError(t, err)
+			defer answer.Body.Close()
+			if answer.StatusCode >= http.StatusInternalServerError {
+				return false
+			}
+			require.Less(t, answer.StatusCode, 300)
+			require.NoError(t, json.NewDecoder(answer.Body).Decode(into))
+			return true
+		})
+	}
+	ended := t.key + "-ends"
+	ask(http.MethodPost, "/v1/flights:submit", fmt.Sprintf(`{"action":"charge","id":%q,"attempt_timeout_ms":54321}`, t.id), new(any))
+	ask(http.MethodPost, "/v1/flights:submit", fmt.Sprintf(`{"action":"charge","id":%q,"input":"no base64","retry":{"attempts":2}}`, t.id+"-ends"), new(any))
+	t.worker()
+	var list struct {
+		Queues []struct {
+			FailingJobs []struct{ Key, Cause string } `json:"failing_jobs"`
+		}
+	}
+	eventually(t, "the queue shows the job", waitTimeout, func() bool {
+		ask(http.MethodGet, "/v1/queues", "", &list)
+		return len(list.Queues) == 1 && len(list.Queues[0].FailingJobs) == 1
+	})
+	require.Equal(t, t.key, list.Queues[0].FailingJobs[0].Key)
+	require.Contains(t, list.Queues[0].FailingJobs[0].Cause, "this client cannot read the job: ")
+	require.Contains(t, list.Queues[0].FailingJobs[0].Cause, "attempt_timeout_ms")
+	for _, p := range good {
+		a := p.waitOne()
+		require.Empty(t, a.Error, a.Detail)
+	}
+	t.server.waitFlight(ended, "has failed", waitTimeout, func(f wireFlight) bool { return f.State == "failed" })
+	require.EqualValues(t, 2, t.server.flight(ended).Attempts)
+	t.waitHistory(ended, "this client cannot read the job: ")
+	require.Len(t, t.charges(), 3)
 }
 
 // closedClientClaimsNothing: the end of a client ends its worker.

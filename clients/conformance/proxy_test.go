@@ -25,15 +25,16 @@ import (
 
 // fault is the disturbance of one request.
 type fault struct {
-	drop         bool          // the server executes the request, and the connection is closed without an answer
-	cut          bool          // the connection is closed, and the server never receives the request
-	delay        time.Duration // the answer is delayed
-	canned       *cannedAnswer // the answer is replaced; with cut, the server never receives the request
-	repeatAfter  time.Duration // the request is repeated after this time, and that answer is discarded
-	extraRepeats int           // with repeatAfter: the number of further repeats
-	drip         bool          // the answer is written byte by byte, without its last byte
-	noWait       bool          // the server is asked for an answer at once
-	exchange     bool          // the answer is exchanged with the answer to another request, if one arrives soon
+	drop         bool                     // the server executes the request, and the connection is closed without an answer
+	cut          bool                     // the connection is closed, and the server never receives the request
+	delay        time.Duration            // the answer is delayed
+	canned       *cannedAnswer            // the answer is replaced; with cut, the server never receives the request
+	repeatAfter  time.Duration            // the request is repeated after this time, and that answer is discarded
+	extraRepeats int                      // with repeatAfter: the number of further repeats
+	drip         bool                     // the answer is written byte by byte, without its last byte
+	noWait       bool                     // the server is asked for an answer at once
+	exchange     bool                     // the answer is exchanged with the answer to another request, if one arrives soon
+	edit         func(body string) string // changes the answer
 }
 
 // cannedAnswer is an answer that does not come from flightd.
@@ -174,8 +175,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()[name] = values
 	}
 	p.rewriteHeader(w.Header())
-	w.WriteHeader(given.status)
 	data = given.body
+	if f.edit != nil {
+		data = []byte(f.edit(string(data)))
+		w.Header().Del("Content-Length")
+	}
+	w.WriteHeader(given.status)
 	if f.drip {
 		dripBody(w, r, data)
 		return
