@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/flightd/flightd/chaos/linear"
@@ -56,6 +57,26 @@ func (j *judge) judge() *report.Result {
 	result.Histories = explained
 	j.t.Logf("flagged: %v", flagged)
 	return result
+}
+
+// carryOut gives the callers an order, and waits until they have carried it out. Nodes are supervised meanwhile: what they read now can be the
+// first that they read of a damaged block.
+func (j *judge) carryOut(o order, within time.Duration) {
+	over := make(chan struct{})
+	var supervisor sync.WaitGroup
+	supervisor.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Second):
+				j.superviseNodes()
+			}
+		}
+	})
+	defer supervisor.Wait()
+	defer close(over)
+	j.bed.carryOut(o, within)
 }
 
 // sessionsMayEnd reports whether a fault may have ended the session of a caller who lives. A node that is away for less than a session does not.

@@ -142,6 +142,10 @@ func (b *bed) supervise() {
 		default:
 		}
 	}
+	b.superviseNodes()
+}
+
+func (b *bed) superviseNodes() {
 	for _, name := range b.names {
 		select {
 		case <-b.nodes[name].Ended():
