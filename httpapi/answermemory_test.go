@@ -182,7 +182,7 @@ func TestAnswers_ReceiptsInBatchNotRead(t *testing.T) {
 	})
 }
 
-// longHistory is a ledger whose flights have a history of 3 MB.
+// longHistory is a ledger in which every flight has a history of 3 MB.
 type longHistory struct{ httpapi.Ledger }
 
 const longHistoryEvents = 3000

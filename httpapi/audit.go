@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -72,8 +71,8 @@ func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb st
 				return before, 0, "", wire.BadParameter(name, "it must be the version of an entry or the next of an earlier page, like 8123.4")
 			}
 		case "limit":
-			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxPage {
-				return before, 0, "", wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			if limit, bad = parsePageLimit(value); bad != nil {
+				return before, 0, "", bad
 			}
 		case "verb":
 			verb = value

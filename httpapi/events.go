@@ -91,7 +91,7 @@ func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) erro
 		out.Next = page[len(page)-1].Version.String()
 		params := r.URL.Query()
 		params.Set("after", out.Next)
-		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+		setNextPage(w, r, params)
 	}
 	setFlightHeaders(w.Header(), f)
 	q.setPreferenceApplied(w.Header())
@@ -176,7 +176,7 @@ func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) error {
 	if q.since > 0 { // as an absolute time: "an hour ago" would move from page to page
 		params.Set("since", q.since.AsTime().Format(wire.TimeFormat))
 	}
-	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+	setNextPage(w, r, params)
 	q.setPreferenceApplied(w.Header())
 	return writeJSON(w, r, http.StatusOK, out)
 }

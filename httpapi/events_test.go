@@ -414,7 +414,7 @@ func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
 	require.Greater(t, asked, int(flight.EventDuplicates))
 }
 
-// A history is answered in pages, whose readers follow next; the events of one command are not split.
+// A history is answered in pages. The events of one command are on one page.
 func TestFlightEvents_Pages(t *testing.T) {
 	d := newTestServer(t)
 	key := flight.MustKey("default/charge/pages")

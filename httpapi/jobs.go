@@ -128,7 +128,7 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte, adde
 const submitChunk = 512
 
 // submitLineSize is the memory, in bytes, that is counted for the answer to a line. A rejected job has about this length. The memory
-// is counted before the jobs are submitted, so that a submission that finds none changes nothing.
+// is counted before the jobs are submitted, so that a submission without memory changes nothing.
 const submitLineSize = 512
 
 // submitLines submits a job on each line, in their order, and answers with what became of each. A line that is not accepted changes

@@ -19,6 +19,20 @@ const (
 	maxPage     = 500
 )
 
+// parsePageLimit parses the parameter limit of a list.
+func parsePageLimit(value string) (limit int, bad *wire.Invalid) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, wire.BadParameter("limit", "must be from 1 to %d", maxPage)
+	}
+	return n, nil
+}
+
+// setNextPage sets the header Link to the next page, which has the same path and these parameters.
+func setNextPage(w http.ResponseWriter, r *http.Request, params url.Values) {
+	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+}
+
 // list serves GET /v1/flights: the flight of a key, or a page of flights.
 func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	params, bad := queryParameters(r)
@@ -56,7 +70,7 @@ func (fr *flightRoutes) writePage(w http.ResponseWriter, r *http.Request, params
 	if page.More {
 		out.Next = fr.sealCursor(r, encodeCursor(page.Next, q.Since))
 		params.Set("cursor", out.Next)
-		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+		setNextPage(w, r, params)
 	}
 	return writeJSON(w, r, http.StatusOK, &out)
 }
@@ -109,11 +123,9 @@ func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q fl
 				return q, bad
 			}
 		case "limit":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 || n > maxPage {
-				return q, wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			if q.Limit, bad = parsePageLimit(value); bad != nil {
+				return q, bad
 			}
-			q.Limit = n
 		case "cursor":
 			if q.After, cursorSince, bad = decodeCursor(fr.unsealCursor(r, value)); bad != nil {
 				return q, bad

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/flightd/flightd/effect"
@@ -72,7 +71,7 @@ func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	after, limit, bad := parseQueuesQuery(params)
+	after, limit, bad := parseQueuesQuery(ns, params)
 	if bad != nil {
 		return bad
 	}
@@ -87,12 +86,13 @@ func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	if more {
 		out.Next = page[len(page)-1].ID()
 		params.Set("cursor", out.Next)
-		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+		setNextPage(w, r, params)
 	}
 	return writeJSON(w, r, http.StatusOK, &out)
 }
 
-func parseQueuesQuery(params url.Values) (after string, limit int, bad *wire.Invalid) {
+// parseQueuesQuery parses the parameters of a list of the queues of a namespace, or of all if it is empty.
+func parseQueuesQuery(ns string, params url.Values) (after string, limit int, bad *wire.Invalid) {
 	limit = defaultPage
 	for name, values := range params {
 		if len(values) > 1 {
@@ -100,14 +100,12 @@ func parseQueuesQuery(params url.Values) (after string, limit int, bad *wire.Inv
 		}
 		switch name {
 		case "limit":
-			n, err := strconv.Atoi(values[0])
-			if err != nil || n < 1 || n > maxPage {
-				return "", 0, wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			if limit, bad = parsePageLimit(values[0]); bad != nil {
+				return "", 0, bad
 			}
-			limit = n
 		case "cursor":
-			if after = values[0]; !strings.Contains(after, "/") {
-				return "", 0, wire.BadParameter(name, "must be the next of an earlier page, unchanged")
+			if after = values[0]; !strings.Contains(after, "/") || ns != "" && !strings.HasPrefix(after, ns+"/") {
+				return "", 0, wire.BadParameter(name, "must be the next of an earlier page of the same namespace, unchanged")
 			}
 		default:
 			return "", 0, wire.BadParameter(name, "unknown parameter; allowed: limit, cursor")
@@ -122,9 +120,6 @@ func (qr *queueRoutes) page(ns, after string, limit int) (page []remote.Queue, m
 		q.Namespace, q.Action = namespace, action
 		return q
 	}
-	order := func(a, b remote.Queue) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
-	}
 	for q := range qr.queues.Queues(ns, after) {
 		if page = append(page, q); len(page) > limit {
 			break
@@ -134,7 +129,7 @@ func (qr *queueRoutes) page(ns, after string, limit int) (page []remote.Queue, m
 	last := named(lastNamespace, lastAction)
 	for _, doc := range qr.documents.Documents(flight.KindQueue) {
 		q := named(doc.ID.Namespace, doc.ID.Name)
-		if at, listed := slices.BinarySearchFunc(page, q, order); doc.Body != nil && !listed && (ns == "" || q.Namespace == ns) && order(q, last) > 0 {
+		if at, listed := slices.BinarySearchFunc(page, q, remote.CompareQueues); doc.Body != nil && !listed && (ns == "" || q.Namespace == ns) && remote.CompareQueues(q, last) > 0 {
 			page = slices.Insert(page, at, q)
 		}
 	}

@@ -162,6 +162,7 @@ func TestQueues_Pages(t *testing.T) {
 		}
 		require.Equal(t, want, got, limit)
 	}
+	requireProblem(t, d.get("/v1/queues?cursor=b/action-0", wire.HeaderNamespace, "a"), http.StatusBadRequest, wire.InputInvalid)
 	for _, query := range []string{"limit=0", "limit=501", "cursor=x", "limit=1&limit=2", "order=x"} {
 		requireProblem(t, d.get("/v1/queues?"+query), http.StatusBadRequest, wire.InputInvalid)
 	}

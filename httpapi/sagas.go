@@ -318,7 +318,7 @@ func (sr *sagaRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	if page.More {
 		out.Next = sr.sealCursor(r, encodeCursor(page.Next, 0))
 		params.Set("cursor", out.Next)
-		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+		setNextPage(w, r, params)
 	}
 	return writeJSON(w, r, http.StatusOK, &out)
 }

@@ -89,10 +89,10 @@ func (s *stream) appendHeartbeat(id string) {
 	s.buf = append(s.buf, '\n')
 }
 
-// errAnswerMemory ends a stream whose part found no memory. The reader reconnects with the id of its last event.
+// errAnswerMemory ends a stream if there is no memory for its next part. The reader reconnects with the id of its last event.
 var errAnswerMemory = errors.New("this node has no memory for the answer")
 
-// flush writes buf, whose memory is counted until it is written. If the reader does not read within streamWriteTimeout, the write
+// flush writes buf. The memory of buf is counted until then. If the reader does not read within streamWriteTimeout, the write
 // fails and the stream ends.
 func (s *stream) flush() error {
 	if s.err != nil || len(s.buf) == 0 {

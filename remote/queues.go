@@ -25,6 +25,11 @@ type Queue struct {
 // ID is NAMESPACE/ACTION.
 func (q *Queue) ID() string { return q.Namespace + "/" + q.Action }
 
+// CompareQueues orders queues by their namespaces and names.
+func CompareQueues(a, b Queue) int {
+	return poolID{a.Namespace, a.Action}.compare(poolID{b.Namespace, b.Action})
+}
+
 func (id poolID) compare(other poolID) int {
 	return cmp.Or(cmp.Compare(id.namespace, other.namespace), cmp.Compare(id.action, other.action))
 }

@@ -160,7 +160,7 @@ func applyDefinitions(ctx context.Context, a *cli.App, c *client.Client, all []*
 	return a.PrintList([]string{"DEFINITION", "STATUS"}, rows, ids, done)
 }
 
-// warnOfActions warns of steps with an action whose document declares a policy, because that policy does not apply to steps.
+// warnOfActions warns of steps with an action that has a policy in its document, because that policy does not apply to steps.
 func warnOfActions(ctx context.Context, a *cli.App, c *client.Client, d *saga.Definition) {
 	warned := make(map[string]bool)
 	for i := range d.Steps {
