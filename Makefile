@@ -27,9 +27,11 @@ test: ## runs every test, with short explorations, in nine minutes on two cores,
 RACED = ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/driver/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
 RATES = TestSlowCallersDoNotStopOthers
 TABLES = TestDecide
+# make lint vets every package once, and go test would vet it, with all that it imports, for each kind of build.
+UNVETTED = $(GO) test -vet=off
 race: ## runs the tests of the packages with goroutines under the race detector; process tests run binaries, which it does not instrument
-	CGO_ENABLED=1 $(GO) test -race -short -p 1 -parallel 4 -skip $(RATES) $(RACED)
-	CGO_ENABLED=1 $(GO) test -race -p 1 -parallel 2 -skip $(RATES) ./node/...
+	CGO_ENABLED=1 $(UNVETTED) -race -short -p 1 -parallel 4 -skip $(RATES) $(RACED)
+	CGO_ENABLED=1 $(UNVETTED) -race -p 1 -parallel 2 -skip $(RATES) ./node/...
 
 # They fill the build cache: .ci/run compiles for the race detector beside tests that mostly wait.
 compiled:
@@ -40,10 +42,10 @@ race-compiled:
 	CGO_ENABLED=1 $(GO) list -race -export -test -deps $(RACED) ./node/... >/dev/null
 
 unraced: ## runs what make test has and make race has not: with it, each test runs once
-	$(GO) test -short -parallel 4 $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
-	$(GO) test -short -run '$(TABLES)' ./remote
-	$(GO) test -short -run '$(RATES)' ./node
-	$(GO) test -C chaos -short -parallel 4 ./...
+	$(UNVETTED) -short -parallel 4 $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
+	$(UNVETTED) -short -run '$(TABLES)' ./remote
+	$(UNVETTED) -short -run '$(RATES)' ./node
+	$(UNVETTED) -C chaos -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, many jobs and sagas, changes of leader and restores
 	$(GO) test ./flight/... ./saga/... ./executor/... ./remote/...
@@ -127,7 +129,7 @@ chaos-tools:
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 
 console-test: console-tools ## tests the console in a real browser
-	$(GO) test -C chaos -tags browser -count=1 -parallel 2 -timeout 10m ./console
+	$(UNVETTED) -C chaos -tags browser -count=1 -parallel 2 -timeout 10m ./console
 
 screenshots: console-tools ## writes the pictures of the console to docs/img
 	FLIGHTD_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -C chaos -tags browser -count=1 -run TestScreenshots ./console
@@ -157,7 +159,7 @@ client-tools:
 
 # The languages whose clients are tested. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl, zsh.
 CLIENTS ?= go python typescript
-CLIENTS_TEST = FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8
+CLIENTS_TEST = FLIGHTD_CLIENTS="$(CLIENTS)" $(UNVETTED) -tags clients -count=1 -parallel 8
 clients: client-drivers ## runs the list of tests that all clients pass, against three nodes with TLS and tokens, and what README shows
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS_SECURE=1 FLIGHTD_CLIENTS_NODES=3 $(CLIENTS_TEST) -timeout 20m -skip 'TestSoak|TestDocs$$' ./clients/...
@@ -213,6 +215,6 @@ packages-try: package-tools ## builds the packages for this platform, tries each
 	GO="$(GO)" deploy/packages.sh "$(VERSION)" "$(HERE)" dist/packages-try
 	GO="$(GO)" deploy/packages-try.sh dist/packages-try
 	tar -xzf dist/packages-try/flightd-*-$(subst /,-,$(HERE)).tar.gz -C dist/packages-try --strip-components=1 --wildcards '*/flightd'
-	$(GO) test -count=1 -run TestRelease ./deploy
-	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(GO) test -C tools/manifests -count=1 .
+	$(UNVETTED) -count=1 -run TestRelease ./deploy
+	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(UNVETTED) -C tools/manifests -count=1 .
 	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(MAKE) docs-try
