@@ -176,11 +176,3 @@ func TestCloseWithEtcdAway(t *testing.T) {
 		require.Less(t, time.Since(began), 15*time.Second)
 	})
 }
-
-func TestCloseWithNothingToDo(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		began := time.Now()
-		require.NoError(t, <-closeInBackground(fd, time.Minute))
-		require.Zero(t, time.Since(began))
-	})
-}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -106,28 +105,6 @@ func TestReportEvents_ArePublishedOnce(t *testing.T) {
 		require.EqualValues(t, 1, closed.Load())
 		require.EqualValues(t, 1, fenced.Load())
 		require.EqualValues(t, 1, overlaps.Load())
-	})
-}
-
-// An attempt whose trust ended before its effect could start is published as abandoned.
-func TestAbandonedEvent_UnsentAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var fd *flightdtest.Flightd
-		s, slept := new(transcript), false
-		events := recordEvents(s)
-		events.Claimed, events.Called = nil, nil
-		fd = flightdtest.Open(t, flightdtest.Options{Events: events, Configure: func(cfg *executor.Config) {
-			cfg.Crash = func(point string) {
-				if point == "after-open" && !slept {
-					slept = true
-					fd.Leases.Suspend(time.Minute)
-				}
-			}
-		}})
-		call := callOf("1", `{}`, flight.Policy{})
-		_, err := fd.Do(t.Context(), call, new(countingHandler).handle)
-		require.NoError(t, err)
-		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nabandoned %[1]s 1\nopened %[1]s 2\nclosed %[1]s 2: succeeded after 0s\n", call.Key), s.String())
 	})
 }
 
