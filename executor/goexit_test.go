@@ -45,27 +45,3 @@ func TestGoexit_IsUnknownOutcome(t *testing.T) {
 		require.Empty(t, claims)
 	})
 }
-
-// Close waits for the report of the handler's end, here to a ledger that does not answer, and every goroutine ends.
-func TestGoexit_CloseWaitsForReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
-		call := callOf("1", `{}`, flight.Policy{})
-		done := doInBackground(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			fd.Ledger.Stall()
-			runtime.Goexit()
-			return effect.Answer{}, nil
-		})
-		synctest.Wait()
-		closed := closeInBackground(fd, time.Hour)
-		sleep(t, time.Second)
-		select {
-		case err := <-closed:
-			require.FailNow(t, "closed before the report", err)
-		default:
-		}
-		fd.Ledger.Heal()
-		requireAs[*effect.InDoubt](t, (<-done).err)
-		require.NoError(t, <-closed)
-	})
-}
