@@ -66,7 +66,7 @@ func (b *backend) open(t testing.TB, client *clientv3.Client, o leasetest.Option
 	lessor, err := etcdlease.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := lessor.Close(ctx); err != nil {
 			t.Logf("closing: %v", err) // expected after a cut connection: leases expire
