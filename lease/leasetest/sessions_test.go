@@ -162,7 +162,7 @@ func TestSlowAnswersStretchNothing(t *testing.T) {
 
 // A lost session with an unreleased lease is renewed until that lease is released, so that no node can prove its end
 // while the effect may be running. No new lease starts under it.
-func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
+func TestHazard15_ALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := localSession(t, f)
 		idle := localSession(t, f)
