@@ -43,6 +43,7 @@ type Factory struct {
 	Backend      func(t testing.TB) Backend
 	Within       func(t *testing.T, run func(t *testing.T)) // nil: run directly
 	NoPartitions bool                                       // the backend has no connection: skip the cases that need a partition
+	Parallel     bool                                       // the cases run beside each other: in real time they mostly wait
 	TTL          time.Duration                              // of the sessions; 0: lease.MinTTL. In real time it has to outlast a stall
 }
 
@@ -55,6 +56,9 @@ func Run(t *testing.T, f Factory) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
+				if f.Parallel {
+					t.Parallel()
+				}
 				run := func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
