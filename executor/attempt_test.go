@@ -213,7 +213,7 @@ func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
 		t.Run(recovery.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 				call, g := callOf("1", `{}`, flight.Policy{Recovery: recovery, AttemptTimeout: time.Hour}), newBlockingHandler()
-				call.LookUp = lookUpAt(&provider{say: t.Logf})
+				call.LookUp = lookUpAt(&provider{Say: t.Logf})
 				var ended error
 				done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 					require.NoError(t, at.Sending())

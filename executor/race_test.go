@@ -141,7 +141,7 @@ func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
 			bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 				b := a.Restart(t, flightdtest.Options{})
 				call := callOf("1", `{}`, flight.Policy{Recovery: recovery})
-				call.LookUp = lookUpAt(&provider{say: t.Logf})
+				call.LookUp = lookUpAt(&provider{Say: t.Logf})
 				g, done := freezeMidEffect(t, a, call, "ch_1")
 				sleep(t, 45*time.Second) // b's sweeper ends the attempt without a caller
 				concluded := map[flight.Recovery]flight.State{flight.RecoveryHold: flight.StateInDoubt, flight.RecoveryResend: flight.StateReady, flight.RecoveryVerify: flight.StateRunning}
