@@ -36,17 +36,20 @@ func TestAnswer_OfOneRequestAmongSeveral(t *testing.T) {
 		sends []string // method and path through Transport, or "Sending"
 		want  flight.Outcome
 	}{
-		"a 404 alone":                        {[]string{"POST /gone"}, flight.OutcomeNotDone},
-		"a 422 alone":                        {[]string{"POST /refused"}, flight.OutcomeRefused},
-		"a 404 to what Sending was for":      {[]string{"Sending", "plain POST /gone"}, flight.OutcomeNotDone},
-		"a 404 to a GET after a lost POST":   {[]string{"POST /lost", "GET /gone"}, flight.OutcomeUnknown},
-		"a 422 to a GET after a lost POST":   {[]string{"POST /lost", "GET /refused"}, flight.OutcomeUnknown},
-		"a 422 after a POST that succeeded":  {[]string{"POST /ok", "POST /refused"}, flight.OutcomeUnknown},
-		"a 404 after a POST that succeeded":  {[]string{"POST /ok", "POST /gone"}, flight.OutcomeUnknown},
-		"a 404 after two calls of Sending":   {[]string{"Sending", "Sending", "plain POST /gone"}, flight.OutcomeUnknown},
-		"a 422 after two calls of Sending":   {[]string{"Sending", "Sending", "plain POST /refused"}, flight.OutcomeUnknown},
-		"a 404 through Transport, and other": {[]string{"Sending", "POST /gone"}, flight.OutcomeUnknown},
-		"a 404 after a 404":                  {[]string{"POST /gone", "POST /gone"}, flight.OutcomeNotDone},
+		"a 404 alone":                         {[]string{"POST /gone"}, flight.OutcomeNotDone},
+		"a 422 alone":                         {[]string{"POST /refused"}, flight.OutcomeRefused},
+		"a 404 to what Sending was for":       {[]string{"Sending", "plain POST /gone"}, flight.OutcomeNotDone},
+		"a 404 to a GET after a lost POST":    {[]string{"POST /lost", "GET /gone"}, flight.OutcomeUnknown},
+		"a 422 to a GET after a lost POST":    {[]string{"POST /lost", "GET /refused"}, flight.OutcomeUnknown},
+		"a 422 after a POST that succeeded":   {[]string{"POST /ok", "POST /refused"}, flight.OutcomeUnknown},
+		"a 404 after a POST that succeeded":   {[]string{"POST /ok", "POST /gone"}, flight.OutcomeUnknown},
+		"a 404 after two calls of Sending":    {[]string{"Sending", "Sending", "plain POST /gone"}, flight.OutcomeUnknown},
+		"a 422 after two calls of Sending":    {[]string{"Sending", "Sending", "plain POST /refused"}, flight.OutcomeUnknown},
+		"a 404 through Transport, and other":  {[]string{"Sending", "POST /gone"}, flight.OutcomeUnknown},
+		"a 404 after a 404":                   {[]string{"POST /gone", "POST /gone"}, flight.OutcomeNotDone},
+		"a 404 after a 422":                   {[]string{"POST /refused", "POST /gone"}, flight.OutcomeNotDone},
+		"a 404 after a GET that succeeded":    {[]string{"GET /ok", "POST /gone"}, flight.OutcomeNotDone},
+		"a 404 after one that reached nobody": {[]string{"POST http://127.0.0.1:1/", "POST /gone"}, flight.OutcomeNotDone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := NewAttempt(Spec{Recovery: flight.RecoveryHold})
@@ -62,7 +65,10 @@ func TestAnswer_OfOneRequestAmongSeveral(t *testing.T) {
 					send, client = rest, server.Client()
 				}
 				method, path, _ := strings.Cut(send, " ")
-				req, bad := http.NewRequest(method, server.URL+path, nil)
+				if strings.HasPrefix(path, "/") {
+					path = server.URL + path
+				}
+				req, bad := http.NewRequest(method, path, nil)
 				require.NoError(t, bad)
 				_, err = FromHTTP(client.Do(req))
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,61 +70,6 @@ func TestHazard31_FirstInputIsSentAgain(t *testing.T) {
 	})
 }
 
-func TestOutcomesWithoutARetryPolicy(t *testing.T) {
-	for name, c := range map[string]struct {
-		recovery flight.Recovery
-		err      error
-		state    flight.State
-	}{
-		"not done":           {flight.RecoveryHold, effect.NotDone(errReset), flight.StateReady},
-		"unknown under hold": {flight.RecoveryHold, errReset, flight.StateInDoubt},
-		"unknown, resend":    {flight.RecoveryResend, errReset, flight.StateReady},
-		"refused":            {flight.RecoveryHold, effect.Refused(errReset), flight.StateFailed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				call := callOf("1", `{}`, flight.Policy{Recovery: c.recovery})
-				h, n := failingHandler(c.err)
-				_, err := fd.Do(t.Context(), call, h)
-				require.Error(t, err)
-				require.EqualValues(t, 1, n.Load())
-				require.Equal(t, c.state, fd.Flight(call.Key).State)
-			})
-		})
-	}
-}
-
-func TestPanicsAreOfUnknownOutcome(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
-			_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) { panic("boom") })
-			requireAs[*effect.InDoubt](t, err)
-			require.Contains(t, fd.Flight(call.Key).Newest().Error, "boom")
-
-			call = callOf("2", `{}`, flight.Policy{AttemptTimeout: timeout})
-			_, err = fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-				at.Watch() // and nothing was sent
-				panic("boom")
-			})
-			require.Equal(t, flight.OutcomeNotDone, requireAs[*effect.Unsettled](t, err).Outcome)
-		})
-	}
-}
-
-func TestTimeouts(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call := callOf("1", `{}`, flight.Policy{AttemptTimeout: 10 * time.Second})
-		began := time.Now()
-		_, err := fd.Do(t.Context(), call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
-			<-ctx.Done()
-			return effect.Answer{}, ctx.Err()
-		})
-		requireAs[*effect.InDoubt](t, err)
-		require.Equal(t, 10*time.Second, time.Since(began))
-	})
-}
-
 // A handler that does not end with its context counts as hung after HungAfter. Its late report is accepted unless a
 // newer attempt was opened, and it may start nothing more.
 func TestHazard16_AHandlerThatHangs(t *testing.T) {
@@ -152,37 +96,6 @@ func TestHazard16_AHandlerThatHangs(t *testing.T) {
 	})
 }
 
-// Under resend the next attempt opens while the first handler still hangs: the first is fenced, and cannot start a
-// second effect.
-func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
-	var fenced atomic.Int32
-	bubbleWith(t, flightdtest.Options{Events: executor.Events{Fenced: func(flight.Key, uint32) { fenced.Add(1) }}},
-		func(t *testing.T, fd *flightdtest.Flightd) {
-			p := flight.Policy{Recovery: flight.RecoveryResend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
-			call, g := callOf("1", `{}`, p), newBlockingHandler()
-			done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-				if at.Number() > 1 {
-					return effect.Answer{ExternalID: "ch_1"}, nil
-				}
-				at.Watch()
-				answer, err := g.handle(ctx, at)
-				if late := at.Sending(); late != nil {
-					return effect.Answer{}, late
-				}
-				return answer, err
-			})
-			<-g.started
-			got := <-done
-			require.NoError(t, got.err)
-			require.EqualValues(t, 2, got.result.Attempt)
-			g.result <- nil
-			synctest.Wait()
-			require.EqualValues(t, 1, fenced.Load())
-			require.Len(t, fd.Flight(call.Key).Evidence, 1)
-			require.Equal(t, flight.OutcomeNotDone, fd.Flight(call.Key).Evidence[0].Outcome)
-		})
-}
-
 // The next attempt runs under the same claim while the hung handler resumes: the hung one may start nothing.
 func TestHazard12_16_HungHandlerStartsNothingWhileNextAttemptRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -202,21 +115,6 @@ func TestHazard12_16_HungHandlerStartsNothingWhileNextAttemptRuns(t *testing.T) 
 		require.ErrorIs(t, <-refused, context.DeadlineExceeded)
 		second.result <- nil
 		require.NoError(t, (<-done).err)
-	})
-}
-
-// A handler sends one request, and its second one is rejected: the outcome of the first one is still unknown.
-func TestASecondRequestThatMayNotStart(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call := callOf("1", `{}`, flight.Policy{})
-		_, err := fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-			require.NoError(t, at.Sending())
-			fd.Leases.Suspend(time.Minute)
-			err := at.Sending()
-			require.ErrorIs(t, err, effect.ErrLeaseLost)
-			return effect.Answer{}, fmt.Errorf("second request: %w", err)
-		})
-		requireAs[*effect.InDoubt](t, err)
 	})
 }
 
@@ -250,20 +148,6 @@ func TestHazard33_AnErrorThatIsReplayed(t *testing.T) {
 	})
 }
 
-// After the provider's window the provider may have forgotten the idempotency key: no automatic resend.
-func TestHazard32_TheProvidersWindow(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: time.Hour})
-		h, n := failingHandler(errReset)
-		_, err := fd.Do(t.Context(), call, h)
-		requireAs[*effect.Unsettled](t, err)
-		fd.Ledger.Advance(time.Hour)
-		_, err = fd.Do(t.Context(), call, h)
-		requireAs[*effect.InDoubt](t, err)
-		require.EqualValues(t, 1, n.Load())
-	})
-}
-
 func TestCancelWhileItRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   error
@@ -291,12 +175,14 @@ func TestCancelWhileItRuns(t *testing.T) {
 	}
 }
 
-// Trust is checked right before the send: the machine was suspended between Open and handler.
+// Trust is checked right before the send: the machine was suspended between Open and handler. The attempt is published as abandoned.
 func TestHazard02_07_27_TrustIsLostBeforeTheSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fd *flightdtest.Flightd
-		slept := false
-		fd = flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+		slept, published := false, new(transcript)
+		events := recordEvents(published)
+		events.Claimed, events.Called = nil, nil
+		fd = flightdtest.Open(t, flightdtest.Options{Events: events, Configure: func(cfg *executor.Config) {
 			cfg.Crash = func(point string) {
 				if point == "after-open" && !slept {
 					slept = true
@@ -316,6 +202,7 @@ func TestHazard02_07_27_TrustIsLostBeforeTheSend(t *testing.T) {
 		}
 		require.NotContains(t, kinds, flight.EventLost, "the abandoned attempt was never in doubt")
 		require.Contains(t, kinds, flight.EventAbandoned)
+		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nabandoned %[1]s 1\nopened %[1]s 2\nclosed %[1]s 2: succeeded after 0s\n", call.Key), published.String())
 	})
 }
 
@@ -326,7 +213,7 @@ func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
 		t.Run(recovery.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 				call, g := callOf("1", `{}`, flight.Policy{Recovery: recovery, AttemptTimeout: time.Hour}), newBlockingHandler()
-				call.LookUp = lookUpAt(&provider{say: t.Logf})
+				call.LookUp = lookUpAt(&provider{Say: t.Logf})
 				var ended error
 				done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 					require.NoError(t, at.Sending())
@@ -414,6 +301,7 @@ func TestReport_CopiesAnswerBytes(t *testing.T) {
 		var unrecorded *effect.Unrecorded
 		require.ErrorAs(t, err, &unrecorded)
 		clear(body)
+		require.Equal(t, "paid", string(unrecorded.Result.Answer.Body))
 		fd.Ledger.Heal()
 		synctest.Wait()
 		result, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), unreachableHandler(t))
@@ -436,34 +324,6 @@ func TestInput_IsCopiedPerAttempt(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `{"amount":42}`, string(result.Answer.Body))
 	})
-}
-
-// nilPointerError is an error whose Error panics for a nil pointer.
-type nilPointerError struct{ text string }
-
-func (e *nilPointerError) Error() string { return e.text }
-
-// An error whose Error method panics must not prevent the report of an effect.
-func TestHandler_ErrorWhoseTextPanics(t *testing.T) {
-	for name, test := range map[string]struct {
-		err  error
-		want flight.State
-	}{
-		"refused for no reason":  {effect.Refused(nil), flight.StateFailed},
-		"not done for no reason": {effect.NotDone(nil), flight.StateReady},
-		"a nil pointer":          {(*nilPointerError)(nil), flight.StateInDoubt},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-					return effect.Answer{}, test.err
-				})
-				require.Error(t, err)
-				require.NotEmpty(t, err.Error())
-				require.Equal(t, test.want, fd.Flight(keyOf("1")).State)
-			})
-		})
-	}
 }
 
 // A second attempt starts inside the provider's window, and its handler is slow: a send after the window could be a

@@ -34,7 +34,7 @@ func TestHazard35_CloseInOrder(t *testing.T) {
 		s := new(transcript)
 		leases := leasetest.New(t, leasetest.Options{Events: recordLeaseEvents(s)})
 		fd := flightdtest.Open(t, flightdtest.Options{Leases: leases, NoSweeper: true, Events: executor.Events{
-			Closed: func(_ flight.Key, _ uint32, o flight.Outcome, _ time.Duration) { s.add("report %v", o) },
+			Closed: func(_ flight.Key, _ uint32, o flight.Outcome, _ time.Duration) { s.Add("report %v", o) },
 		}})
 		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
 		running := doInBackground(t.Context(), fd, call, g.handle)
@@ -49,7 +49,7 @@ func TestHazard35_CloseInOrder(t *testing.T) {
 		_, err := fd.Do(t.Context(), callOf("new", `{}`, flight.Policy{}), unreachableHandler(t))
 		require.ErrorIs(t, err, effect.ErrClosed)
 		sleep(t, 10*time.Minute)
-		s.add("handler returns")
+		s.Add("handler returns")
 		g.result <- nil
 		require.NoError(t, (<-running).err)
 		require.NoError(t, <-closed)
@@ -76,10 +76,10 @@ func recordLeaseEvents(s *transcript) lease.Events {
 		},
 		SessionEnded: func(id flight.SessionID, _ error, _ int) {
 			if id == kept {
-				s.add("session over")
+				s.Add("session over")
 			}
 		},
-		Released: func(flight.Key, flight.SessionID) { s.add("released") },
+		Released: func(flight.Key, flight.SessionID) { s.Add("released") },
 	}
 }
 
@@ -174,13 +174,5 @@ func TestCloseWithEtcdAway(t *testing.T) {
 		began := time.Now()
 		require.Error(t, <-closeInBackground(fd, time.Minute))
 		require.Less(t, time.Since(began), 15*time.Second)
-	})
-}
-
-func TestCloseWithNothingToDo(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		began := time.Now()
-		require.NoError(t, <-closeInBackground(fd, time.Minute))
-		require.Zero(t, time.Since(began))
 	})
 }

@@ -5,18 +5,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/executor/executortest"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/lease/leasetest"
@@ -24,87 +20,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden transcripts anew")
 
-// transcript has the events of a test in order.
-type transcript struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-// add adds a line unless it equals the last one: the number of retries during a wait is random.
-func (t *transcript) add(format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	line := fmt.Sprintf(format, args...)
-	if n := len(t.lines); n == 0 || t.lines[n-1] != line {
-		t.lines = append(t.lines, line)
-	}
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(t.lines, "\n") + "\n"
-}
-
-// requireGolden compares a transcript with its golden file.
-func requireGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", filepath.FromSlash(name)+".golden")
-	if *update {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "run the test with -update to write it")
-	require.Equal(t, string(want), got)
-}
-
-// provider is the external system. It counts effects itself, and has a look-up.
-type provider struct {
-	say     func(string, ...any)
-	honours bool // acts once per idempotency key
-
-	mu    sync.Mutex
-	calls int
-	made  []string // the idempotency key of each effect
-}
-
-// act is the effect.
-func (p *provider) act(at *effect.Attempt) effect.Answer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls++
-	if id, found := p.findLocked(at.IdempotencyKey()); found && p.honours {
-		p.say("provider: %s again for the same key", id)
-		return effect.Answer{ExternalID: id, Body: []byte(id)}
-	}
-	p.made = append(p.made, at.IdempotencyKey())
-	id := fmt.Sprintf("ch_%d", len(p.made))
-	p.say("provider: %s created", id)
-	return effect.Answer{ExternalID: id, Body: []byte(id)}
-}
-
-func (p *provider) findLocked(key string) (id string, found bool) {
-	for i, k := range p.made {
-		if k == key {
-			return fmt.Sprintf("ch_%d", i+1), true
-		}
-	}
-	return "", false
-}
-
-// find is the look-up.
-func (p *provider) find(key string) (id string, found bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.findLocked(key)
-}
-
-func (p *provider) effects() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.made)
-}
+type (
+	transcript = executortest.Transcript
+	provider   = executortest.Provider
+)
 
 // node is one flightd of a cluster.
 type node struct {
@@ -180,7 +99,7 @@ func (n *node) logCommand(c flight.Command, reply flight.Reply, err error) {
 	case *flight.Abandon:
 		what = "abandon"
 	case *flight.EndSession:
-		n.transcript.add("%s: the session has ended: %v", n.name, reply.Decision)
+		n.transcript.Add("%s: the session has ended: %v", n.name, reply.Decision)
 		return
 	case *flight.ReportFinding:
 		what = "finding " + c.Finding.String()
@@ -189,11 +108,11 @@ func (n *node) logCommand(c flight.Command, reply flight.Reply, err error) {
 	}
 	switch {
 	case err != nil:
-		n.transcript.add("%s: %s: %v", n.name, what, err)
+		n.transcript.Add("%s: %s: %v", n.name, what, err)
 	case reply.Decision == flight.DecisionProceed:
-		n.transcript.add("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
+		n.transcript.Add("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
 	default:
-		n.transcript.add("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
+		n.transcript.Add("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
 	}
 }
 
@@ -252,7 +171,7 @@ func (n *node) die(where string) {
 	n.ledger.mu.Unlock()
 	if first {
 		n.Leases.Freeze()
-		n.transcript.add("%s: dies %s", n.name, where)
+		n.transcript.Add("%s: dies %s", n.name, where)
 	}
 	<-n.testEnd
 }

@@ -2,7 +2,6 @@ package executor_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,34 +13,6 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 )
-
-// Each caller gets its own copy of an unrecorded outcome, and none shares the handler's buffer.
-func TestUnrecorded_IsCopiedPerCaller(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, body := callOf("1", `{}`, flight.Policy{}), []byte("paid")
-		in, out := make(chan struct{}), make(chan struct{})
-		first := doInBackground(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			close(in)
-			<-out
-			fd.Ledger.Cut()
-			return effect.Answer{Body: body}, nil
-		})
-		<-in
-		second := doInBackground(t.Context(), fd, call, unreachableHandler(t))
-		synctest.Wait()
-		close(out)
-		ends := map[effect.Source]*effect.Unrecorded{}
-		for source, done := range map[effect.Source]<-chan doResult{effect.SourceExecuted: first, effect.SourceJoined: second} {
-			ends[source] = requireAs[*effect.Unrecorded](t, (<-done).err)
-			require.Equal(t, source, ends[source].Result.Source)
-		}
-		clear(body)
-		require.Equal(t, "paid", string(ends[effect.SourceExecuted].Result.Answer.Body))
-		clear(ends[effect.SourceExecuted].Result.Answer.Body)
-		require.Equal(t, "paid", string(ends[effect.SourceJoined].Result.Answer.Body))
-		fd.Ledger.Heal()
-	})
-}
 
 // A look-up may reuse its bytes while its finding is not committed yet.
 func TestVerification_CopiesLookUpBytes(t *testing.T) {
@@ -63,27 +34,6 @@ func TestVerification_CopiesLookUpBytes(t *testing.T) {
 		require.Equal(t, "paid", string(result.Answer.Body))
 		require.Equal(t, flight.NewBlob("", result.Answer.Body, len("paid")).Digest, result.Digest)
 	})
-}
-
-// nilUnwrapError is an error whose Unwrap panics for a nil pointer.
-type nilUnwrapError struct{ inner error }
-
-func (e *nilUnwrapError) Error() string { return "closed" }
-func (e *nilUnwrapError) Unwrap() error { return e.inner }
-
-// An error whose Unwrap method panics must not prevent the report of an effect.
-func TestHandler_ErrorWhoseUnwrapPanics(t *testing.T) {
-	for _, timeout := range timeouts {
-		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
-			_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-				return effect.Answer{}, (*nilUnwrapError)(nil)
-			})
-			require.Error(t, err)
-			require.False(t, errors.Is(err, errReset), "callers may unwrap their error")
-			require.Equal(t, flight.StateInDoubt, fd.Flight(call.Key).State)
-		})
-	}
 }
 
 // doerThen is a Doer that calls after when its Do returns.
@@ -119,44 +69,5 @@ func TestTyped_ResultBelongsToItsAttempt(t *testing.T) {
 			}, client.WithPolicy(p))
 		require.NoError(t, err)
 		require.Equal(t, "second", got)
-	})
-}
-
-// A handler or a look-up that calls Do for its own key would wait for itself. The call is rejected, with and without a
-// time-out.
-func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
-	for name, p := range map[string]flight.Policy{"": {}, "timed": {AttemptTimeout: time.Minute}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				began := time.Now()
-				var inner, elsewhere, after error
-				var kept context.Context
-				_, err := fd.Do(t.Context(), callOf("1", `{}`, p), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
-					_, inner = fd.Do(ctx, callOf("1", `{}`, p), unreachableHandler(t))
-					_, elsewhere = fd.Do(ctx, callOf("2", `{}`, p), func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, nil })
-					kept = context.WithoutCancel(ctx)
-					return effect.Answer{}, nil
-				})
-				require.NoError(t, err)
-				require.NoError(t, elsewhere)
-				require.Equal(t, "key", requireAs[*flight.InvalidError](t, inner).Field)
-				_, after = fd.Do(kept, callOf("1", `{}`, p), unreachableHandler(t))
-				require.NoError(t, after, "the attempt has ended, so the call does not wait for itself")
-				require.Zero(t, time.Since(began))
-			})
-		})
-	}
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call := callOf("1", `{}`, policyOf(flight.RecoveryVerify))
-		var inner error
-		call.LookUp = func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
-			_, inner = fd.Do(ctx, call, unreachableHandler(t))
-			return flight.FindingHappened, effect.Answer{}, nil
-		}
-		_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			return effect.Answer{}, errors.New("connection lost")
-		})
-		require.NoError(t, err)
-		requireAs[*flight.InvalidError](t, inner)
 	})
 }

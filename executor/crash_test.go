@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor/executortest"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 )
@@ -32,14 +33,14 @@ func TestHazard03_04_CrashSites(t *testing.T) {
 					fmt.Fprintf(&transcripts, "# %s\n%s\n", recovery, crashAt(t, site, recovery))
 				})
 			}
-			requireGolden(t, "crash/"+site, transcripts.String())
+			executortest.RequireGolden(t, "crash/"+site, transcripts.String(), *update)
 		})
 	}
 }
 
 func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 	w := newCluster(t)
-	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
+	p := &provider{Say: w.transcript.Add, Honours: recovery == flight.RecoveryResend}
 	call := effect.Call{
 		Key: flight.MustKey("billing/charge/order-42"), LookUp: lookUpAt(p),
 		Submission: flight.Submission{Policy: policyOf(recovery), Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},
@@ -66,7 +67,7 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 	}
 	require.NoError(t, err)
 	requireOneEffect(t, p, b.Flight(call.Key), result)
-	w.transcript.add("effects: %d", p.effects())
+	w.transcript.Add("effects: %d", p.Effects())
 	transcript := w.transcript.String()
 	goAway()
 	<-gone
@@ -76,11 +77,11 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 // charge returns a handler that acts at the provider; the node may die during the effect.
 func charge(n *node, p *provider, dies bool) effect.Handler {
 	return func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-		n.transcript.add("%s: handler, attempt %d", n.name, at.Number())
+		n.transcript.Add("%s: handler, attempt %d", n.name, at.Number())
 		if string(at.Input()) != "42 EUR" {
 			return effect.Answer{}, fmt.Errorf("input %q", at.Input())
 		}
-		answer := p.act(at)
+		answer := effectAt(p, at)
 		if dies {
 			n.die(duringEffect)
 		}
@@ -88,9 +89,15 @@ func charge(n *node, p *provider, dies bool) effect.Handler {
 	}
 }
 
+// effectAt performs the effect.
+func effectAt(p *provider, at *effect.Attempt) effect.Answer {
+	id := p.Act(at.IdempotencyKey())
+	return effect.Answer{ExternalID: id, Body: []byte(id)}
+}
+
 func lookUpAt(p *provider) effect.LookUp {
 	return func(_ context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
-		id, found := p.find(at.IdempotencyKey())
+		id, found := p.Find(at.IdempotencyKey())
 		if !found {
 			return flight.FindingNotHappened, effect.Answer{}, nil
 		}
@@ -101,13 +108,13 @@ func lookUpAt(p *provider) effect.LookUp {
 // resolveByHand acts as the person who checks the provider and resolves the doubt.
 func resolveByHand(w *cluster, n *node, p *provider, key flight.Key) {
 	w.t.Helper()
-	id, found := p.find(w.idempotencyKey(key))
+	id, found := p.Find(w.idempotencyKey(key))
 	if found {
-		w.transcript.add("person: %s is there: it happened", id)
+		w.transcript.Add("person: %s is there: it happened", id)
 		n.Resolve(w.t, key, flight.FindingHappened, id, []byte(id))
 		return
 	}
-	w.transcript.add("person: nothing is there: it did not happen")
+	w.transcript.Add("person: nothing is there: it did not happen")
 	n.Resolve(w.t, key, flight.FindingNotHappened, "", nil)
 }
 
@@ -119,16 +126,16 @@ func (c *cluster) idempotencyKey(key flight.Key) string {
 // recordResult records the result that a caller got.
 func (c *cluster) recordResult(who string, result effect.Result, err error) {
 	if err != nil {
-		c.transcript.add("%s: %T", who, err)
+		c.transcript.Add("%s: %T", who, err)
 		return
 	}
-	c.transcript.add("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
+	c.transcript.Add("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
 }
 
 // requireOneEffect checks the guarantee of all policies in this test: one effect and its receipt.
 func requireOneEffect(t *testing.T, p *provider, f *flight.Flight, result effect.Result) {
 	t.Helper()
-	require.Equal(t, 1, p.effects(), "effects at the provider")
+	require.Equal(t, 1, p.Effects(), "effects at the provider")
 	require.Equal(t, flight.StateSucceeded, f.State)
 	require.NotNil(t, f.Receipt)
 	require.Equal(t, "ch_1", f.Receipt.ExternalID)

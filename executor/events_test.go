@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,18 +18,18 @@ import (
 // recordEvents returns Events that record every event.
 func recordEvents(s *transcript) executor.Events {
 	return executor.Events{
-		Called:  func(k flight.Key, result string, _ time.Duration) { s.add("called %s: %s", k, result) },
-		Claimed: func(k flight.Key, waited time.Duration) { s.add("claimed %s after %v", k, waited) },
-		Opened:  func(k flight.Key, n uint32) { s.add("opened %s %d", k, n) },
+		Called:  func(k flight.Key, result string, _ time.Duration) { s.Add("called %s: %s", k, result) },
+		Claimed: func(k flight.Key, waited time.Duration) { s.Add("claimed %s after %v", k, waited) },
+		Opened:  func(k flight.Key, n uint32) { s.Add("opened %s %d", k, n) },
 		Closed: func(k flight.Key, n uint32, o flight.Outcome, d time.Duration) {
-			s.add("closed %s %d: %v after %v", k, n, o, d)
+			s.Add("closed %s %d: %v after %v", k, n, o, d)
 		},
-		Lost:      func(k flight.Key, n uint32) { s.add("lost %s %d", k, n) },
-		Abandoned: func(k flight.Key, n uint32) { s.add("abandoned %s %d", k, n) },
-		InDoubt:   func(k flight.Key, n uint32, cause string) { s.add("doubted %s %d: %s", k, n, cause) },
-		Fenced:    func(k flight.Key, n uint32) { s.add("fenced %s %d", k, n) },
-		Overlap:   func(k flight.Key) { s.add("overlap %s", k) },
-		Recovered: func(k flight.Key, n uint32, now flight.State) { s.add("recovered %s %d: %v", k, n, now) },
+		Lost:      func(k flight.Key, n uint32) { s.Add("lost %s %d", k, n) },
+		Abandoned: func(k flight.Key, n uint32) { s.Add("abandoned %s %d", k, n) },
+		InDoubt:   func(k flight.Key, n uint32, cause string) { s.Add("doubted %s %d: %s", k, n, cause) },
+		Fenced:    func(k flight.Key, n uint32) { s.Add("fenced %s %d", k, n) },
+		Overlap:   func(k flight.Key) { s.Add("overlap %s", k) },
+		Recovered: func(k flight.Key, n uint32, now flight.State) { s.Add("recovered %s %d: %v", k, n, now) },
 	}
 }
 
@@ -106,28 +105,6 @@ func TestReportEvents_ArePublishedOnce(t *testing.T) {
 		require.EqualValues(t, 1, closed.Load())
 		require.EqualValues(t, 1, fenced.Load())
 		require.EqualValues(t, 1, overlaps.Load())
-	})
-}
-
-// An attempt whose trust ended before its effect could start is published as abandoned.
-func TestAbandonedEvent_UnsentAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var fd *flightdtest.Flightd
-		s, slept := new(transcript), false
-		events := recordEvents(s)
-		events.Claimed, events.Called = nil, nil
-		fd = flightdtest.Open(t, flightdtest.Options{Events: events, Configure: func(cfg *executor.Config) {
-			cfg.Crash = func(point string) {
-				if point == "after-open" && !slept {
-					slept = true
-					fd.Leases.Suspend(time.Minute)
-				}
-			}
-		}})
-		call := callOf("1", `{}`, flight.Policy{})
-		_, err := fd.Do(t.Context(), call, new(countingHandler).handle)
-		require.NoError(t, err)
-		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nabandoned %[1]s 1\nopened %[1]s 2\nclosed %[1]s 2: succeeded after 0s\n", call.Key), s.String())
 	})
 }
 

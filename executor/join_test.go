@@ -92,20 +92,6 @@ func TestHazard30_AnotherInput(t *testing.T) {
 	})
 }
 
-// The first call has not opened an attempt yet.
-func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(countingHandler)
-		foreign := openForeignAttempt(t, fd, call)
-		first := doInBackground(t.Context(), fd, call, c.handle)
-		synctest.Wait()
-		_, err := fd.Do(t.Context(), callOf("1", `{"amount":43}`, flight.Policy{}), unreachableHandler(t))
-		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
-		foreign.abandon()
-		require.NoError(t, (<-first).err)
-	})
-}
-
 // Two callers in two processes start at once with different inputs: one acts, the other gets *effect.Conflict.
 func TestHazard30_AnotherInputAtTheSameTime(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -146,20 +132,6 @@ func TestACallerThatGoesEndsOnlyItsWait(t *testing.T) {
 		got := <-second
 		require.NoError(t, got.err)
 		require.Equal(t, effect.SourceJoined, got.result.Source)
-	})
-}
-
-func TestJoin_EffectIsRecordedAfterAllCallersLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
-		ctx, cancel := context.WithCancel(t.Context())
-		first := doInBackground(ctx, fd, call, g.handle)
-		<-g.started
-		cancel()
-		<-first
-		g.result <- nil
-		synctest.Wait()
-		require.Equal(t, flight.StateSucceeded, fd.Flight(call.Key).State)
 	})
 }
 
@@ -248,25 +220,5 @@ func TestDo_InvalidCalls(t *testing.T) {
 			require.Equal(t, field, requireAs[*flight.InvalidError](t, err).Field)
 		}
 		require.Nil(t, fd.Flight(good.Key))
-	})
-}
-
-// A joiner with a look-up runs it, even if the call that it joined has none.
-func TestJoin_JoinerRunsItsOwnLookUp(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := openForeignAttempt(t, fd, callOf("1", `{}`, policyOf(flight.RecoveryVerify)))
-		leads := doInBackground(t.Context(), fd, callOf("1", `{}`, flight.Policy{}), unreachableHandler(t))
-		looks := callOf("1", `{}`, flight.Policy{})
-		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
-			return flight.FindingHappened, effect.Answer{ExternalID: "ch_1"}, nil
-		}
-		synctest.Wait()
-		joiner := doInBackground(t.Context(), fd, looks, unreachableHandler(t))
-		synctest.Wait()
-		a.report(flight.OutcomeUnknown, "")
-		requireAs[*effect.InDoubt](t, (<-leads).err)
-		end := <-joiner
-		require.NoError(t, end.err)
-		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
 	})
 }

@@ -19,7 +19,7 @@ func TestHazard08_10_TheAnswerToAnOpenIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		for _, recovery := range recoveries {
 			call, c := callOf(recovery.String(), `{}`, flight.Policy{Recovery: recovery}), new(countingHandler)
-			call.LookUp = lookUpAt(&provider{say: t.Logf})
+			call.LookUp = lookUpAt(&provider{Say: t.Logf})
 			fd.Ledger.LoseAnswers(3)
 			result, err := fd.Do(t.Context(), call, c.handle)
 			require.NoError(t, err)

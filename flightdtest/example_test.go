@@ -2,13 +2,9 @@ package flightdtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -86,73 +82,10 @@ func Example() {
 	// tickets: 1
 }
 
-// The service creates the ticket and drops the connection. The second attempt carries the same key, so there is one
-// ticket. In the bubble the pause before the retry takes no time.
-func TestConnectionLostAfterTheEffect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fd, service := flightdtest.New(t), newCRM()
-		service.fail = errors.New("connection reset")
-		result, err := openTicket(t.Context(), fd, service, "req-7", "Printer on fire")
-		require.NoError(t, err)
-		require.EqualValues(t, 2, result.Attempt)
-		require.Len(t, service.tickets, 1)
-	})
-}
-
-// A person settles a doubt, and every later caller gets the receipt that was attached.
-func TestInDoubt_IsResolvedByHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fd := flightdtest.New(t)
-		call := effect.Call{Key: flight.MustKey("billing/charge/order-42")} // no policy: hold
-		_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			return effect.Answer{}, errors.New("connection reset")
-		})
-		var doubt *effect.InDoubt
-		require.ErrorAs(t, err, &doubt)
-		fd.Resolve(t, call.Key, flight.FindingHappened, "ch_1", []byte("seen in the dashboard"))
-		result, err := fd.Do(t.Context(), call, mustNotRun(t))
-		require.NoError(t, err)
-		require.Equal(t, "ch_1", result.Answer.ExternalID)
-	})
-}
-
 // mustNotRun is a handler that must not run.
 func mustNotRun(t *testing.T) effect.Handler {
 	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		t.Error("a second effect")
 		return effect.Answer{}, nil
 	}
-}
-
-// The process freezes during the effect; another one takes over when the lease has expired.
-func TestFrozenProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fd, service := flightdtest.New(t), newCRM()
-		call := effect.Call{Key: flight.MustKey("support/create-ticket/req-7"),
-			Submission: flight.Submission{Policy: flight.Policy{Recovery: flight.RecoveryResend}}}
-		thaw, done := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-				id, err := service.CreateTicket(at.IdempotencyKey(), "Printer on fire")
-				fd.Leases.Freeze()
-				<-thaw
-				return effect.Answer{ExternalID: id}, err
-			})
-		}()
-		synctest.Wait()
-		other := fd.Restart(t, flightdtest.Options{})
-		result, err := other.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-			id, err := service.CreateTicket(at.IdempotencyKey(), "Printer on fire")
-			return effect.Answer{ExternalID: id}, err
-		})
-		require.NoError(t, err)
-		require.EqualValues(t, 2, result.Attempt)
-		fd.Leases.Thaw()
-		close(thaw)
-		<-done
-		require.Len(t, service.tickets, 1)
-		require.Len(t, fd.Flight(call.Key).Evidence, 1, "the late report is kept as evidence")
-		require.False(t, fd.Flight(call.Key).Overlap, "of the same effect")
-	})
 }

@@ -108,33 +108,6 @@ func TestLaggingNode(t *testing.T) {
 	})
 }
 
-// The end of a session ends at most MaxEndSessionFlights flights at once, and is remembered, as in the store.
-func TestSessionsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := flightdtest.NewLedger()
-		for n := range flight.MaxEndSessionFlights + 10 {
-			require.Equal(t, flight.DecisionProceed, mustPropose(t, l, openUnder(l, n, "session-a")).Decision)
-		}
-		late := openUnder(l, 5000, "session-a")
-		ended := &flight.EndSession{Session: late.Session, ReadRevision: 1, Epoch: 1, StoreEpoch: 1}
-		first := mustPropose(t, l, ended)
-		require.Len(t, first.PerFlight, flight.MaxEndSessionFlights)
-		require.True(t, first.More)
-		require.Equal(t, flight.EventLost, first.PerFlight[0].Events[0].Kind)
-		second := mustPropose(t, l, ended)
-		require.Len(t, second.PerFlight, 10)
-		require.False(t, second.More)
-		require.Zero(t, l.HeldCount())
-		require.Equal(t, flight.DecisionSessionEnded, mustPropose(t, l, late).Decision)
-		time.Sleep(flight.MaxOpenLife + time.Second)
-		require.Equal(t, flight.DecisionProceed, mustPropose(t, l, openUnder(l, 5000, "session-a")).Decision)
-
-		withdraw := &flight.WithdrawSession{Key: late.Key, Session: "session-b", StoreEpoch: 1}
-		require.Equal(t, flight.DecisionAccepted, mustPropose(t, l, withdraw).Decision)
-		require.Equal(t, flight.DecisionSessionEnded, mustPropose(t, l, openUnder(l, 5001, "session-b")).Decision)
-	})
-}
-
 // A record that holds nothing but used nonces goes when these have expired.
 func TestUsedNoncesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/executor/executortest"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/remote"
 )
@@ -26,14 +27,14 @@ func TestCallback_CrashSites(t *testing.T) {
 					fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, runCallbackCrash(t, site, recovery))
 				})
 			}
-			requireGolden(t, "callback-"+site, transcript.String())
+			executortest.RequireGolden(t, "callback-"+site, transcript.String(), *update)
 		})
 	}
 }
 
 func runCallbackCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	w := newCluster(t)
-	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
+	p := &provider{Say: w.transcript.Add, Honours: recovery == flight.RecoveryResend}
 	at := w.node("a", site)
 	c := w.caller("caller", at, p, recovery)
 	c.req.Callback, c.req.PublicURL = true, "https://flightd.test"
@@ -46,7 +47,7 @@ func runCallbackCrash(t *testing.T, site string, recovery flight.Recovery) strin
 	require.True(t, found)
 	token, ok := flight.UnsealCallback(sealed, header.Secret)
 	require.True(t, ok)
-	made := p.act(answer.IdempotencyKey)
+	made := p.Act(answer.IdempotencyKey)
 
 	repeat := func(name string, request func(ctx context.Context, n *node) (*flight.Flight, error)) {
 		for {
@@ -56,7 +57,7 @@ func runCallbackCrash(t *testing.T, site string, recovery flight.Recovery) strin
 			go func() {
 				f, err := request(bounded, n)
 				if err == nil {
-					w.transcript.add("%s answered: %v", name, f.State)
+					w.transcript.Add("%s answered: %v", name, f.State)
 				}
 				done <- err
 			}()
@@ -67,7 +68,7 @@ func runCallbackCrash(t *testing.T, site string, recovery flight.Recovery) strin
 				return
 			case <-bounded.Done():
 				cancel()
-				w.transcript.add("%s: no answer, again", name)
+				w.transcript.Add("%s: no answer, again", name)
 				at = w.node("b", "")
 				c.at.Store(at)
 			}

@@ -220,20 +220,6 @@ func TestClaim_LateCopy_OpensNothing(t *testing.T) {
 	})
 }
 
-// A nonce belongs to its session: another session that uses it gets no job of the first one.
-func TestClaim_OtherSession_OtherJobs(t *testing.T) {
-	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
-		jobs, err := here.Claim(t.Context(), claimOf(a, session(t, fd), "nonce", 2))
-		handed := tokensOf(t, jobs, err)
-		for _, p := range []*remote.Pools{here, there} {
-			others, err := p.Claim(t.Context(), claimOf(a, session(t, fd), "nonce", 3))
-			for key := range tokensOf(t, others, err) {
-				require.NotContains(t, handed, key)
-			}
-		}
-	})
-}
-
 // The jobs of a claim whose worker is gone are handed out again when its session has ended, and not before.
 func TestClaim_WorkerGone_HandedOutAfterSession(t *testing.T) {
 	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {

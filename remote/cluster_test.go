@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/executor/executortest"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/lease"
@@ -24,85 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden transcripts anew")
 
-// transcript has the events of a test in order.
-type transcript struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-// add adds a line unless it equals the last one: the number of retries during a wait is random.
-func (t *transcript) add(format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	line := fmt.Sprintf(format, args...)
-	if n := len(t.lines); n == 0 || t.lines[n-1] != line {
-		t.lines = append(t.lines, line)
-	}
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(t.lines, "\n") + "\n"
-}
-
-// requireGolden compares a transcript with its golden file.
-func requireGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "run the test with -update to write it")
-	require.Equal(t, string(want), got)
-}
-
-// provider is the external system. It counts effects itself, and has a look-up.
-type provider struct {
-	say     func(string, ...any)
-	honours bool // acts once per idempotency key
-
-	mu   sync.Mutex
-	made []string // the idempotency key of each effect
-}
-
-// act performs the effect and returns its id.
-func (p *provider) act(key string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if id, found := p.findLocked(key); found && p.honours {
-		p.say("provider: %s again for the same key", id)
-		return id
-	}
-	p.made = append(p.made, key)
-	id := fmt.Sprintf("ch_%d", len(p.made))
-	p.say("provider: %s created", id)
-	return id
-}
-
-func (p *provider) findLocked(key string) (id string, found bool) {
-	for i, k := range p.made {
-		if k == key {
-			return fmt.Sprintf("ch_%d", i+1), true
-		}
-	}
-	return "", false
-}
-
-// find is the look-up.
-func (p *provider) find(key string) (id string, found bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.findLocked(key)
-}
-
-func (p *provider) effects() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.made)
-}
+type (
+	transcript = executortest.Transcript
+	provider   = executortest.Provider
+)
 
 // cluster is the ledger and the etcd that nodes share.
 type cluster struct {
@@ -134,7 +58,7 @@ func (cl *cluster) node(name, dies string) *node {
 	n.leases = leasetest.Open(cl.t, cl.etcd, nil, leasetest.Options{Ledger: n.ledger,
 		Events: lease.Events{Claimed: func(flight.Key, flight.SessionID) {
 			if !n.ledger.isDead() {
-				cl.transcript.add("%s: claimed", name)
+				cl.transcript.Add("%s: claimed", name)
 			}
 		}}})
 	n.leases.SlowAnswers(time.Millisecond) // claim and Open are sent at once: so the ledger always answers first
@@ -167,7 +91,7 @@ func (cl *cluster) node(name, dies string) *node {
 func (n *node) die(where string) {
 	if n.ledger.die(n.testEnd) {
 		n.leases.Freeze()
-		n.transcript.add("%s: dies %s", n.name, where)
+		n.transcript.Add("%s: dies %s", n.name, where)
 	}
 	<-n.testEnd
 }
@@ -181,7 +105,7 @@ func (n *node) logCommand(c flight.Command, reply flight.Reply, err error) {
 	case *flight.Report:
 		what = fmt.Sprintf("report %v of attempt %d", c.Outcome, c.Token.Number)
 	case *flight.EndSession:
-		n.transcript.add("%s: the session has ended: %v", n.name, reply.Decision)
+		n.transcript.Add("%s: the session has ended: %v", n.name, reply.Decision)
 		return
 	case *flight.ReportFinding:
 		what = "finding " + c.Finding.String()
@@ -190,10 +114,10 @@ func (n *node) logCommand(c flight.Command, reply flight.Reply, err error) {
 	}
 	switch {
 	case err != nil || reply.Flight == nil:
-		n.transcript.add("%s: %s: %v %v", n.name, what, reply.Decision, err)
+		n.transcript.Add("%s: %s: %v %v", n.name, what, reply.Decision, err)
 	case reply.Decision == flight.DecisionProceed:
-		n.transcript.add("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
+		n.transcript.Add("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
 	default:
-		n.transcript.add("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
+		n.transcript.Add("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
 	}
 }

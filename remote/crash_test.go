@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor/executortest"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/remote"
 )
@@ -82,7 +83,7 @@ func (c *caller) diesAt(site string) bool {
 	if c.dies != site {
 		return false
 	}
-	c.w.transcript.add("%s: dies %s", c.name, site)
+	c.w.transcript.Add("%s: dies %s", c.name, site)
 	if c.takes {
 		go c.at.Load().die("with it")
 		synctest.Wait()
@@ -97,24 +98,24 @@ func (c *caller) call(ctx context.Context) error {
 		answer, err = c.lookUp(ctx, answer)
 	}
 	if err != nil {
-		c.w.transcript.add("%s: answered %s", c.name, errorType(err))
+		c.w.transcript.Add("%s: answered %s", c.name, errorType(err))
 		return err
 	}
 	if answer.Decision == flight.DecisionReplay {
-		c.w.transcript.add("%s: answered replay, %s", c.name, answer.Flight.Receipt.ExternalID)
+		c.w.transcript.Add("%s: answered replay, %s", c.name, answer.Flight.Receipt.ExternalID)
 		return nil
 	}
 	return c.act(ctx, answer)
 }
 
 func (c *caller) act(ctx context.Context, answer remote.OpenAnswer) error {
-	c.w.transcript.add("%s: answered proceed with attempt %d", c.name, answer.Flight.AttemptNumber())
+	c.w.transcript.Add("%s: answered proceed with attempt %d", c.name, answer.Flight.AttemptNumber())
 	require.Equal(c.w.t, "42 EUR", string(answer.Input.Data))
 	require.Positive(c.w.t, answer.Trust)
 	if c.diesAt("before-send") {
 		return errCallerDied
 	}
-	made := c.p.act(answer.IdempotencyKey)
+	made := c.p.Act(answer.IdempotencyKey)
 	if c.diesAt("during-effect") || c.diesAt("before-report") {
 		return errCallerDied
 	}
@@ -141,17 +142,17 @@ func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made stri
 				return errCallerDied
 			}
 			if a.err != nil {
-				c.w.transcript.add("%s: report answered %s", c.name, errorType(a.err))
+				c.w.transcript.Add("%s: report answered %s", c.name, errorType(a.err))
 				return a.err
 			}
-			c.w.transcript.add("%s: report answered %v", c.name, a.f.State)
+			c.w.transcript.Add("%s: report answered %v", c.name, a.f.State)
 			return nil
 		case <-bounded.Done(): // no answer: the caller retries at the next node
 			cancel()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			c.w.transcript.add("%s: no answer, reports again", c.name)
+			c.w.transcript.Add("%s: no answer, reports again", c.name)
 			c.at.Store(c.w.next.Load())
 		}
 	}
@@ -161,7 +162,7 @@ func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made stri
 func (c *caller) lookUp(ctx context.Context, answer remote.OpenAnswer) (remote.OpenAnswer, error) {
 	c.newNonce()
 	verification := remote.VerificationRequest{ID: answer.Flight.ID, Verification: answer.Verification, Result: flight.FindingNotHappened, Open: c.req}
-	if id, found := c.p.find(answer.IdempotencyKey); found {
+	if id, found := c.p.Find(answer.IdempotencyKey); found {
 		verification.Result, verification.ExternalID, verification.Body = flight.FindingHappened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
 	}
 	return c.at.Load().Verify(ctx, verification)
@@ -180,14 +181,14 @@ func TestHazard35_36_NodeCrashSites(t *testing.T) {
 					fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, runNodeCrash(t, site, recovery))
 				})
 			}
-			requireGolden(t, "node-"+site, transcript.String())
+			executortest.RequireGolden(t, "node-"+site, transcript.String(), *update)
 		})
 	}
 }
 
 func runNodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	w := newCluster(t)
-	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
+	p := &provider{Say: w.transcript.Add, Honours: recovery == flight.RecoveryResend}
 	a := w.node("a", site)
 	c := w.caller("caller", a, p, recovery)
 	ctx, leave := context.WithCancel(t.Context())
@@ -200,7 +201,7 @@ func runNodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	w.next.Store(w.node("b", ""))
 	c.at.Store(w.next.Load())
 	if strings.HasSuffix(site, "open") { // no answer: the caller retries at the next node
-		w.transcript.add("caller: no answer, opens again")
+		w.transcript.Add("caller: no answer, opens again")
 		go func() { <-done }()
 		require.NoError(t, c.call(ctx))
 	} else {
@@ -224,9 +225,9 @@ func requireOneEffect(t *testing.T, w *cluster, p *provider, key flight.Key) {
 	require.NoError(t, err)
 	require.Equal(t, flight.StateSucceeded, f.State)
 	require.Equal(t, "ch_1", f.Receipt.ExternalID)
-	require.Equal(t, 1, p.effects(), "effects at the provider")
+	require.Equal(t, 1, p.Effects(), "effects at the provider")
 	require.False(t, f.Overlap)
-	w.transcript.add("effects: %d", p.effects())
+	w.transcript.Add("effects: %d", p.Effects())
 }
 
 // TestHazard03_04_CallerCrashSites kills the caller, alone and together with its node. The sweeper ends the attempt
@@ -245,7 +246,7 @@ func TestHazard03_04_CallerCrashSites(t *testing.T) {
 						fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, runCallerCrash(t, site, both, recovery))
 					})
 				}
-				requireGolden(t, name, transcript.String())
+				executortest.RequireGolden(t, name, transcript.String(), *update)
 			})
 		}
 	}
@@ -253,7 +254,7 @@ func TestHazard03_04_CallerCrashSites(t *testing.T) {
 
 func runCallerCrash(t *testing.T, site string, both bool, recovery flight.Recovery) string {
 	w := newCluster(t)
-	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
+	p := &provider{Say: w.transcript.Add, Honours: recovery == flight.RecoveryResend}
 	a := w.node("a", "")
 	c := w.caller("caller", a, p, recovery)
 	c.dies, c.takes = site, both
@@ -269,7 +270,7 @@ func runCallerCrash(t *testing.T, site string, both bool, recovery flight.Recove
 	sleep(t, time.Minute)
 	f, err := w.ledger.Flight(c.req.Key.FlightID())
 	require.NoError(t, err)
-	w.transcript.add("unasked: %v", f.State)
+	w.transcript.Add("unasked: %v", f.State)
 
 	next := w.caller("another", w.next.Load(), p, recovery)
 	err = next.call(t.Context())
@@ -288,11 +289,11 @@ func runCallerCrash(t *testing.T, site string, both bool, recovery flight.Recove
 func resolveByHand(w *cluster, p *provider, key flight.Key) {
 	f, _ := w.ledger.Flight(key.FlightID())
 	c := &flight.Resolve{Key: key, Generation: f.Generation, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "person"}
-	if p.effects() > 0 {
+	if p.Effects() > 0 {
 		c.Finding, c.ExternalID, c.Body = flight.FindingHappened, "ch_1", flight.NewBlob("", []byte("ch_1"), flight.MaxReceiptBody)
-		w.transcript.add("person: ch_1 is there: it happened")
+		w.transcript.Add("person: ch_1 is there: it happened")
 	} else {
-		w.transcript.add("person: nothing is there: it did not happen")
+		w.transcript.Add("person: nothing is there: it did not happen")
 	}
 	reply, err := w.ledger.Propose(w.t.Context(), c)
 	require.NoError(w.t, err)

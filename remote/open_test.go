@@ -115,28 +115,6 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// A node with a stale view proposes the Open, and says so in its answer.
-func TestBusyOfANodeThatLagsBehind(t *testing.T) {
-	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
-		req := openOf("1", `{}`, flight.Policy{}, 1)
-		a.stopReading()
-		first := proceed(t, there, req)
-		req.Nonce = flight.Nonce{2}
-		_, err := here.Remote().Open(t.Context(), req)
-		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
-		require.Equal(t, 1, claimsOf(t, there), "the first opener's claim")
-		claims, err := there.Leases.Claims(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, flight.Nonce{1}, claims[0].Nonce)
-		a.resumeReading()
-		report(t, here, first, flight.OutcomeNotDone, "")
-		waitForReleases(t)
-		for id := range there.Leases.Etcd.Sessions() {
-			require.NotEqual(t, first.Session, id)
-		}
-	})
-}
-
 // Two openers with different inputs open at the same time.
 func TestHazard30_ConflictWhileTheFirstOpens(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {

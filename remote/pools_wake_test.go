@@ -32,19 +32,6 @@ func TestPools_WokenButServed_WakesTheNext(t *testing.T) {
 	require.Empty(t, p.waiting)
 }
 
-// Actions that nobody asks for any more are forgotten.
-func TestPools_ManyActions_Forgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPools(nil, noJobs{})
-		for i := range 10_000 {
-			p.leave(p.wait(&ClaimRequest{Namespace: "billing", Actions: []string{fmt.Sprint(i)}, Session: "s"}))
-			time.Sleep(time.Second)
-		}
-		require.Less(t, len(p.use.actions["billing"])+len(p.oldUse.actions["billing"]), 200)
-		require.Equal(t, 1, p.Workers("billing", "9999"))
-	})
-}
-
 // Claims, and jobs that could not be opened, are known for their life, and then forgotten without a search.
 func TestPools_Recent_Forgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

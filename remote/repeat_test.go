@@ -143,27 +143,6 @@ func TestHazard08_DelayedOpenBelongsToItsCaller(t *testing.T) {
 	}
 }
 
-// A node gets no answer to its Open. The caller repeats the open at another node, which answers proceed; the attempt
-// stays the caller's while the first node gets no answer.
-func TestHazard08_RepeatProceedsAtAnotherNode(t *testing.T) {
-	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
-		req := openOf("1", `{}`, flight.Policy{}, 1)
-		a.set(faultLoseAnswers)
-		_, err := here.Remote().Open(t.Context(), req)
-		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
-		acts := proceed(t, there, req)
-		renew(t, there, acts.Session, 10*time.Minute)
-		a.set(faultNone)
-		sleep(t, time.Second)
-		require.Equal(t, 1, claimsOf(t, there))
-		_, err = here.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
-		requireAs[*effect.Busy](t, err)
-		f := report(t, here, acts, flight.OutcomeSucceeded, "ch_1")
-		require.EqualValues(t, 1, f.AttemptCount)
-		require.Zero(t, claimsOf(t, there))
-	})
-}
-
 // A node answers a repeat from its own view, even a stale one, but only after it has renewed the attempt's session. If
 // the session has ended, the node answers lease_lost, and the caller's abandon removes the doubt.
 func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
@@ -257,26 +236,5 @@ func TestInDoubt(t *testing.T) {
 		requireAs[*effect.Fenced](t, err) // the caller has abandoned the nonce: nothing opens
 		waitForReleases(t)
 		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session)
-	})
-}
-
-// A flight becomes in doubt while a caller that has proposed waits: the answer comes from the ledger.
-func TestInDoubtAfterBusy(t *testing.T) {
-	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
-		req := openOf("1", `{}`, flight.Policy{}, 2)
-		req.Wait = time.Minute
-		a.stopReading()
-		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
-		answered := make(chan error, 1)
-		go func() { _, err := here.Remote().Open(t.Context(), req); answered <- err }()
-		sleep(t, 3*time.Second)
-		a.resumeReading()
-		sleep(t, 3*time.Second)
-		require.Empty(t, answered)
-		report(t, there, acts, flight.OutcomeUnknown, "")
-		require.True(t, requireAs[*effect.InDoubt](t, <-answered).Proposed)
-		there.Resolve(t, req.Key, flight.FindingNotHappened, "", nil)
-		_, err := there.Remote().Open(t.Context(), req)
-		requireAs[*effect.Fenced](t, err)
 	})
 }

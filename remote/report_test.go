@@ -66,8 +66,8 @@ func TestOneShotSessionAfterBusy(t *testing.T) {
 			}
 		}
 		_, err := here.Remote().Open(t.Context(), req)
-		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
-		waitForReleases(t)
+		require.True(t, requireAs[*effect.Busy](t, err).Proposed, "the answer says so")
+		require.Equal(t, 1, claimsOf(t, there), "the first opener's claim")
 		require.NotContains(t, there.Leases.Etcd.Sessions(), copied.Session.ID)
 		require.Contains(t, there.Leases.Etcd.Sessions(), acts.Session)
 		report(t, here, acts, flight.OutcomeNotDone, "")

@@ -48,24 +48,10 @@ func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
 		proceed(t, fd, openOf("3", `{}`, flight.Policy{}, 1))
 		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
 		require.Less(t, *b.ResendWithin, 2*time.Millisecond, "zero time left is not the same as no bound")
-	})
-}
 
-func TestProceedSaysNoBoundWhereThereIsNone(t *testing.T) {
-	for name, policy := range map[string]flight.Policy{
-		"the provider never forgets": {Recovery: flight.RecoveryResend},
-		"a person has decided":       {ProviderWindow: time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				a := proceed(t, fd, openOf("1", `{}`, policy, 1))
-				f := report(t, fd, a, flight.OutcomeUnknown, "")
-				if f.State == flight.StateInDoubt {
-					_, err := fd.Ledger.Propose(t.Context(), &flight.Resolve{Key: f.Key, Generation: 1, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "ann"})
-					require.NoError(t, err)
-				}
-				require.Nil(t, proceed(t, fd, openOf("1", `{}`, policy, 2)).ResendWithin)
-			})
-		})
-	}
+		hold := flight.Policy{ProviderWindow: time.Minute}
+		report(t, fd, proceed(t, fd, openOf("4", `{}`, hold, 1)), flight.OutcomeUnknown, "")
+		fd.Resolve(t, keyOf("4"), flight.FindingNotHappened, "", nil)
+		require.Nil(t, proceed(t, fd, openOf("4", `{}`, hold, 2)).ResendWithin, "a person has decided")
+	})
 }

@@ -334,7 +334,7 @@ func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bo
 		word = reportOf(a, flight.OutcomeNotDone, "") // the provider was unreachable
 		c.count("not done")
 	default:
-		c.p.act(a.IdempotencyKey)
+		c.p.Act(a.IdempotencyKey)
 		c.count("acted")
 	}
 	state.report = &word
@@ -359,7 +359,7 @@ func (c *soakCaller) lookUp(n flight.Nonce, a remote.OpenAnswer, sent time.Time)
 	c.useSession(a, sent)
 	c.pause(c.randDuration(5 * time.Second))
 	v := &remote.VerificationRequest{ID: a.Flight.ID, Verification: a.Verification, Result: flight.FindingNotHappened}
-	if id, found := c.p.find(a.IdempotencyKey); found {
+	if id, found := c.p.Find(a.IdempotencyKey); found {
 		v.Result, v.ExternalID, v.Body = flight.FindingHappened, id, flight.NewBlob("", []byte(id), 100)
 	} else if c.randN(5) == 0 {
 		v.Result = flight.FindingNone

@@ -68,7 +68,7 @@ func soakOnce(t *testing.T, seed uint64) {
 	}
 	for i := range 15 {
 		key := keyOf(fmt.Sprint(i))
-		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.RecoveryResend)}
+		p := &provider{Say: func(string, ...any) {}, Honours: i%3 == int(flight.RecoveryResend)}
 		s.effects[key] = p
 		policy := flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second}
 		for n := range 3 {
@@ -95,9 +95,9 @@ func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f, err := s.ledger.Flight(key.FlightID())
 	require.NoError(s.t, err)
-	require.LessOrEqual(s.t, p.effects(), 1, "%s: effects", key)
+	require.LessOrEqual(s.t, p.Effects(), 1, "%s: effects", key)
 	if f == nil {
-		require.Zero(s.t, p.effects())
+		require.Zero(s.t, p.Effects())
 		return
 	}
 	require.False(s.t, f.Overlap, "%s", key)
@@ -111,11 +111,11 @@ func (s *soak) judge(key flight.Key, p *provider) {
 	}
 	switch f.State {
 	case flight.StateSucceeded:
-		require.Equal(s.t, 1, p.effects(), "%s succeeded", key)
+		require.Equal(s.t, 1, p.Effects(), "%s succeeded", key)
 	case flight.StateFailed, flight.StateCancelled:
-		require.Zero(s.t, p.effects(), "%s ended without an effect", key)
+		require.Zero(s.t, p.Effects(), "%s ended without an effect", key)
 	default: // ready, verifying or in doubt: the state says so
-		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that the ledger excludes", key, f.State)
+		require.True(s.t, p.Effects() == 0 || f.Tainted(), "%s: %v, an effect that the ledger excludes", key, f.State)
 		a, err := s.nodes[1].Open(s.t.Context(), remote.OpenRequest{Key: key, Submission: flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy},
 			Nonce: flight.Nonce{99}, Wait: 40 * time.Second})
 		doubt := new(effect.InDoubt)

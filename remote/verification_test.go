@@ -278,20 +278,13 @@ func TestVerify_FreedKeyIsNotOpened(t *testing.T) {
 	}
 }
 
-// A repeated finding does not change the attempt that the first one opened, and a late finding does not change a
-// running attempt.
-func TestVerify_RepeatedAndLate(t *testing.T) {
+// A late finding does not change a running attempt.
+func TestVerify_Late(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a, _, looks := openedForVerification(t, fd)
 		verification := verificationOf(looks, flight.FindingNotHappened, 3)
 		first, err := fd.Remote().Verify(t.Context(), verification)
 		require.NoError(t, err)
-		for range 2 {
-			again, err := fd.Remote().Verify(t.Context(), verification)
-			require.NoError(t, err)
-			require.Equal(t, first.FencingToken, again.FencingToken)
-			require.Equal(t, 1, claimsOf(t, fd))
-		}
 		report(t, fd, first, flight.OutcomeNotDone, "")
 		acts := proceed(t, fd, openOf("1", `{}`, a.Flight.Policy, 5)) // one shot
 		verification.Open.Nonce, verification.Open.Wait = flight.Nonce{6}, 0
@@ -333,23 +326,6 @@ func TestVerify_StaleNode(t *testing.T) {
 	})
 }
 
-// A caller that waits for the next verification counts its trust from when it sent its finding, as after an open.
-func TestVerify_TrustOfCallersThatWaited(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		_, _, looks := openedForVerification(t, fd)
-		for i := range 5 {
-			sent := time.Now()
-			more, err := fd.Remote().Verify(t.Context(), verificationOf(looks, flight.FindingNone, byte(3+i)))
-			require.NoError(t, err)
-			require.Equal(t, flight.DecisionVerify, more.Decision)
-			left := time.Until(sent.Add(more.Trust))
-			require.LessOrEqual(t, left, 48*time.Second, "never longer than the session's own trust")
-			require.Greater(t, left, 28*time.Second, "after %v: a session with less trust is renewed", time.Since(sent))
-			looks = more
-		}
-	})
-}
-
 // A caller without a session waits for the settle delay without one, and then gets a fresh session.
 func TestDecisionVerify_WaitsForTheSettleDelayWithoutASession(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -387,19 +363,5 @@ func TestHazard25_TheSettleDelayByThisNodesClock(t *testing.T) {
 			require.NotEmpty(t, looks.Session)
 			synctest.Wait()
 		}
-	})
-}
-
-// A caller that waits for another caller's verification is answered with the state verifying.
-func TestDecisionVerify_WaitsForAnotherVerification(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		_, req, _ := openedForVerification(t, fd)
-		defer keepRenewed(t, fd, req.Session)()
-		other := req
-		other.Session, other.Nonce, other.Wait = "", flight.Nonce{3}, 20*time.Second
-		began := time.Now()
-		_, err := fd.Remote().Open(t.Context(), other)
-		require.False(t, requireAs[*effect.Busy](t, err).Proposed)
-		require.Equal(t, other.Wait, time.Since(began))
 	})
 }

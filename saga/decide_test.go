@@ -174,21 +174,6 @@ func TestDecide_Timer(t *testing.T) {
 	require.Equal(t, Next{Undo: -1, Submit: []int{2}, Live: 1}, Decide(d, v))
 }
 
-// The summary of the largest saga is stored whole.
-func TestDecide_LargestEnd(t *testing.T) {
-	d, steps := &Definition{Saga: "s", Version: 1}, flights{}
-	long := strings.Repeat("x", flight.MaxText)
-	for i := range MaxSteps {
-		d.Steps = append(d.Steps, Step{Name: strings.Repeat("x", 240) + fmt.Sprint(i), NoUndo: true})
-		steps[i] = endedAt(uint64(i))
-		if steps[i].Receipt.ExternalID = long; i%2 == 1 {
-			steps[i] = refused(long)
-		}
-	}
-	end := Decide(d, marked(viewOf(d, flight.PhaseUndoing, steps, nil))).End
-	require.Less(t, len(end.Body), flight.MaxReceiptBody)
-}
-
 // A summary that is too long for a receipt is shortened, not cut: it stays JSON.
 func TestDecide_EndIsAlwaysJSON(t *testing.T) {
 	d, steps := &Definition{Saga: "s", Version: 1}, flights{}

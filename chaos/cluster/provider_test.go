@@ -42,7 +42,7 @@ func TestProvider(t *testing.T) {
 	require.NotEqual(t, first, post("default/resend/1", "other"))
 	require.Len(t, h.Effects, 5)
 	require.True(t, h.Effects[3].Repeat)
-	require.Eventually(t, func() bool { return read(http.Get(url+"?key=default/resend/1")) == first }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return read(http.Get(url+"?key=default/resend/1")) == first }, time.Minute, 10*time.Millisecond)
 	require.Contains(t, read(http.Get(url+"?key=default/resend/2")), "404")
 }
 

@@ -140,5 +140,5 @@ func TestKilledProcessLeavesNothing(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run", t.Name())
 	child.Env = append(os.Environ(), env+"="+dir)
 	require.Error(t, child.Run())
-	require.Eventually(t, func() bool { return gone(dir) }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return gone(dir) }, time.Minute, 50*time.Millisecond)
 }

@@ -3,6 +3,7 @@ package linear
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,20 +26,21 @@ func TestRun_OneNodeIsClean(t *testing.T) {
 		require.NoError(t, err)
 		clients = append(clients, c)
 	}
-	run, end := context.WithTimeout(ctx, 40*time.Second)
+	run, end := context.WithTimeout(ctx, 3*time.Minute)
 	defer end()
 	var mu sync.Mutex
 	var ops []Op
 	seen := make(map[string]int)
+	wanted := []string{"read ", "list ", "event ", "open ", "report ", "resolve ", "cancel ", "free ", "retry ", "redact ", inDoubt, expired}
 	Run(run, clients, []Reader{clients[0].Flight}, 1, 15*time.Millisecond, time.Hour, func(o Op) {
 		mu.Lock()
 		defer mu.Unlock()
 		ops = append(ops, o)
 		if seen[o.Kind+" "+o.Code]++; o.Answer != nil {
 			seen[o.Answer.State]++
-			if o.Answer.State == expired && seen[expired] == 1 { // a retention that is over is seen every 10 s
-				time.AfterFunc(3*time.Second, end)
-			}
+		}
+		if len(ops) > 1000 && !slices.ContainsFunc(wanted, func(what string) bool { return seen[what] == 0 }) {
+			end() // a retention that is over is seen every 10 s
 		}
 	})
 	for _, c := range clients {
@@ -49,7 +51,7 @@ func TestRun_OneNodeIsClean(t *testing.T) {
 	t.Log(len(ops), seen)
 	require.Empty(t, Check(ops))
 	require.Greater(t, len(ops), 1000)
-	for _, what := range []string{"read ", "list ", "event ", "open ", "report ", "resolve ", "cancel ", "free ", "retry ", "redact ", inDoubt, expired} {
+	for _, what := range wanted {
 		require.Positive(t, seen[what], what)
 	}
 
@@ -62,7 +64,6 @@ func TestRun_OneNodeIsClean(t *testing.T) {
 		}
 	}
 	begun := time.Now()
-	require.Empty(t, Check(many))
-	require.Less(t, time.Since(begun), 15*time.Second)
+	require.Empty(t, Check(many)) // would not end if each operation were compared with each other
 	t.Log(len(many), "operations checked in", time.Since(begun))
 }

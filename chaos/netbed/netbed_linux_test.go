@@ -24,7 +24,7 @@ func newBed(t *testing.T, names ...string) *Bed {
 	require.NoError(t, err)
 	serveHello(t, l)
 	for _, h := range b.hosts { // the kernel takes its time to bring the links up
-		require.NoError(t, h.dial(l.Addr().String(), 10*time.Second), h.Name)
+		require.NoError(t, h.dial(l.Addr().String(), limit), h.Name)
 	}
 	return b
 }
@@ -74,13 +74,13 @@ func TestBed(t *testing.T) {
 	serveHello(t, l)
 	address := l.Addr().String()
 	for _, name := range []string{"server", "client", "other"} {
-		require.NoError(t, b.Host(name).dial(address, 5*time.Second), name)
+		require.NoError(t, b.Host(name).dial(address, limit), name)
 	}
-	require.Error(t, dial(address, 300*time.Millisecond), "the machine itself has no way into the network")
+	require.Error(t, dial(address, moment), "the machine itself has no way into the network")
 	outside, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	serveHello(t, outside)
-	require.Error(t, b.Host("client").dial(outside.Addr().String(), 300*time.Millisecond), "a host has no way out")
+	require.Error(t, b.Host("client").dial(outside.Addr().String(), moment), "a host has no way out")
 }
 
 // A process runs on its host.

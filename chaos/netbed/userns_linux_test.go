@@ -46,9 +46,9 @@ func TestBecomeRoot(t *testing.T) {
 	for _, how := range []Impairment{{Loss: 100}, {Delay: time.Millisecond}} {
 		f, err := b.Impair(how, Link{From: b.Host("client"), To: b.Host("server")})
 		require.NoError(t, err)
-		timeout := 300 * time.Millisecond
+		timeout := moment
 		if how.Loss == 0 {
-			timeout = 5 * time.Second
+			timeout = limit
 		}
 		require.Equal(t, how.Loss == 0, b.Host("client").dial(address, timeout) == nil)
 		bites, err := f.Heal()

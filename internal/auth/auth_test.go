@@ -212,19 +212,3 @@ func TestRedact(t *testing.T) {
 	require.Contains(t, out.String(), `"number":7`)
 	require.Equal(t, 5, strings.Count(out.String(), "fltd_(hidden)"))
 }
-
-func BenchmarkCheck(b *testing.B) {
-	s := &store{}
-	var secret string
-	for i := range 1000 {
-		secret = s.issue(b, "billing", fmt.Sprintf("token-%d", i), auth.Submit, 1, 0, 0)
-	}
-	d := auth.NewDirectory(s, nil)
-	header := "Bearer " + secret
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := d.Check(header, 1); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -3,6 +3,7 @@ package cert
 import (
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,12 +16,15 @@ func TestServed_FilesAreReadRarely(t *testing.T) {
 		_, err := store.InitServer(nil, 1)
 		require.NoError(t, err)
 	}
-	write()
-	s, err := Serve(Files{Cert: store.path("server.crt"), Key: store.path("server.key")}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	first := s.current()
-	write()
-	require.Same(t, first, s.current(), "within the second")
-	s.checked = s.checked.Add(-time.Second)
-	require.NotSame(t, first, s.current(), "after it")
+	synctest.Test(t, func(t *testing.T) {
+		write()
+		s, err := Serve(Files{Cert: store.path("server.crt"), Key: store.path("server.key")}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		first := s.current()
+		write()
+		time.Sleep(time.Second - 1)
+		require.Same(t, first, s.current(), "within the second")
+		time.Sleep(time.Nanosecond)
+		require.NotSame(t, first, s.current(), "after it")
+	})
 }

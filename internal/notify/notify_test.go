@@ -34,6 +34,7 @@ type fakeLedger struct {
 	events    []flight.FeedEvent
 	first     flight.Version // of the log
 	version   uint64
+	changed   chan struct{} // closed by the next change
 	puts      int
 	largest   int  // document
 	lost      bool // proposals fail
@@ -41,7 +42,14 @@ type fakeLedger struct {
 }
 
 func newFakeLedger() *fakeLedger {
-	return &fakeLedger{documents: map[flight.DocumentID]*flight.Document{}, flights: map[flight.ID]*flight.Flight{}, inputs: map[flight.ID]string{}}
+	return &fakeLedger{documents: map[flight.DocumentID]*flight.Document{}, flights: map[flight.ID]*flight.Flight{}, inputs: map[flight.ID]string{}, changed: make(chan struct{})}
+}
+
+// nextVersion raises the version and wakes Await. The caller holds mu.
+func (l *fakeLedger) nextVersion() {
+	l.version++
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 func (l *fakeLedger) Header() flight.Header { return flight.Header{} }
@@ -70,7 +78,7 @@ func (l *fakeLedger) Propose(_ context.Context, c flight.Command) (flight.Reply,
 	if l.lost {
 		return flight.Reply{}, errors.New("not the leader")
 	}
-	l.version++
+	l.nextVersion()
 	switch c := c.(type) {
 	case *flight.PutDocument:
 		l.puts++
@@ -132,13 +140,13 @@ func (l *fakeLedger) End() (flight.Version, error) { return flight.Version{Index
 func (l *fakeLedger) Await(ctx context.Context, after flight.Version) error {
 	for {
 		l.mu.Lock()
-		news := l.version > after.Index
+		news, changed := l.version > after.Index, l.changed
 		l.mu.Unlock()
 		if news {
 			return nil
 		}
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -155,7 +163,7 @@ func (l *fakeLedger) happen(t *testing.T, action, id string, kind flight.EventKi
 	require.NoError(t, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.version++
+	l.nextVersion()
 	l.flights[key.FlightID()] = &flight.Flight{ID: key.FlightID(), Key: key, Generation: 1, State: state}
 	l.events = append(l.events, flight.FeedEvent{Key: key, HistoryEvent: flight.HistoryEvent{Version: flight.Version{Index: l.version}, Event: flight.Event{Kind: kind, Generation: 1, At: l.Now()}}})
 	return key
@@ -165,7 +173,7 @@ func (l *fakeLedger) target(name string, rules wire.NotifyRules) {
 	body := (&wire.NotifyTarget{URL: "http://" + name + ".example.com/", Secret: wire.NewNotifySecret(), Since: "0.0", NotifyRules: rules}).Encode()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.version++
+	l.nextVersion()
 	id := flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindNotify, Name: name}
 	l.documents[id] = &flight.Document{ID: id, Body: body, Version: flight.Version{Index: l.version}}
 }

@@ -40,6 +40,7 @@ var handlerEndings = map[string]struct {
 	"refused":                {end: func() error { return fmt.Errorf("pay: %w", effect.Refused(errors.New("declined"))) }, all: flight.OutcomeRefused, said: "pay: declined"},
 	"not done":               {end: func() error { return effect.NotDone(errors.New("no route")) }, all: flight.OutcomeNotDone, said: "no route"},
 	"not done by nil":        {end: func() error { return effect.NotDone(nil) }, all: flight.OutcomeNotDone, said: "not done"},
+	"refused by nil":         {end: func() error { return effect.Refused(nil) }, all: flight.OutcomeRefused, said: "refused"},
 	"refused, asked to wait": {end: func() error { return effect.RetryAfter(effect.Refused(errors.New("no")), time.Second) }, all: flight.OutcomeRefused, said: "no"},
 	"a plain error":          {end: func() error { return errors.New("cut") }, want: watchedOutcome, all: flight.OutcomeUnknown, said: "cut"},
 	"its time is over": {end: func() error { return context.DeadlineExceeded }, want: watchedOutcome, all: flight.OutcomeUnknown,
@@ -90,23 +91,5 @@ func TestCallHandler(t *testing.T) {
 				require.Error(t, at.Sending(), "nothing more may be sent")
 			})
 		}
-	}
-}
-
-// A rejected send says nothing about earlier sends.
-func TestCallHandler_UnsentRequest(t *testing.T) {
-	for _, before := range []bool{false, true} {
-		mayStart := error(nil)
-		var end Completion
-		spec := effect.Spec{Key: key, Context: t.Context(), MayStart: func() error { return mayStart }}
-		callHandler(&spec, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-			if before {
-				require.NoError(t, at.Sending())
-			}
-			mayStart = effect.ErrLeaseLost
-			return effect.Answer{}, at.Sending()
-		}, &end)
-		require.ErrorIs(t, end.Err, effect.ErrLeaseLost)
-		require.Equal(t, map[bool]flight.Outcome{false: flight.OutcomeNotDone, true: flight.OutcomeUnknown}[before], end.Outcome)
 	}
 }

@@ -101,18 +101,6 @@ func withRunner(t *testing.T, test func(t *testing.T, s *fakeTransport, r *Runne
 	})
 }
 
-// An attempt is opened, executed and reported.
-func TestDo(t *testing.T) {
-	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
-		s.opens = append(s.opens, s.opened(DecisionProceed))
-		result, err := r.Do(t.Context(), effect.Call{Key: key}, paid, 0)
-		require.NoError(t, err)
-		require.Equal(t, "paid", string(result.Answer.Body))
-		require.Len(t, s.ends, 1)
-		require.Equal(t, flight.OutcomeSucceeded, s.ends[0].Outcome)
-	})
-}
-
 // If an effect must not start, its handler is not called and its attempt is reported as not started. Each row is one
 // reason.
 func TestMayStart(t *testing.T) {
@@ -204,29 +192,6 @@ func TestFailedOpens_EndedAttemptsDoNotCount(t *testing.T) {
 	})
 }
 
-// A hung handler is reported with an unknown outcome, and its late end is reported, too.
-func TestHungHandler(t *testing.T) {
-	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
-		s.opens = append(s.opens, s.opened(DecisionProceed, func(a *Answer) { a.Policy.AttemptTimeout = time.Minute }))
-		s.after = func(Completion) (Answer, error) { return Answer{Decision: DecisionUnsettled}, nil }
-		began, release := time.Now(), make(chan struct{})
-		_, err := r.Do(t.Context(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
-			<-release
-			require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
-			return effect.Answer{ExternalID: "ch_1"}, nil
-		}, 0)
-		var unsettled *effect.Unsettled
-		require.ErrorAs(t, err, &unsettled)
-		require.Equal(t, flight.OutcomeUnknown, unsettled.Outcome)
-		require.Equal(t, 70*time.Second, time.Since(began))
-		close(release)
-		synctest.Wait()
-		require.Len(t, s.ends, 2)
-		require.True(t, s.ends[1].Late)
-		require.Equal(t, flight.OutcomeSucceeded, s.ends[1].Outcome)
-	})
-}
-
 // The handler ends while its outcome is reported as unknown: its own report comes after that one.
 func TestHungHandlerEndsDuringTheReport(t *testing.T) {
 	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
@@ -251,28 +216,20 @@ func TestHungHandlerEndsDuringTheReport(t *testing.T) {
 	})
 }
 
-// Close waits at most hungAfter for a handler that ignores the end of its context.
-func TestCloseWithAHungHandler(t *testing.T) {
+// A caller with another input does not join: it gets a conflict at once, before the ledger knows of any input.
+func TestDo_AnotherInputIsAConflict(t *testing.T) {
 	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
-		s.opens = append(s.opens, s.opened(DecisionProceed))
-		release := make(chan struct{})
+		turn, first := make(chan struct{}), make(chan error, 1)
+		s.opens = append(s.opens, func() (Answer, error) { <-turn; return s.opened(DecisionProceed)() })
 		go func() {
-			_, _ = r.Do(context.Background(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
-				<-release
-				require.ErrorIs(t, context.Cause(ctx), effect.ErrClosed)
-				return effect.Answer{}, nil
-			}, 0)
+			_, err := r.Do(t.Context(), effect.Call{Key: key, Submission: flight.Submission{Fingerprint: flight.Fingerprint{1}}}, paid, 0)
+			first <- err
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		require.ErrorIs(t, r.Close(ctx), ErrHung)
-		require.Equal(t, 11*time.Second, time.Since(began))
-		_, err := r.Do(t.Context(), effect.Call{Key: key}, unreachableHandler(t), 0)
-		require.ErrorIs(t, err, effect.ErrClosed)
-		close(release)
-		synctest.Wait()
+		_, err := r.Do(t.Context(), effect.Call{Key: key, Submission: flight.Submission{Fingerprint: flight.Fingerprint{2}}}, unreachableHandler(t), 0)
+		require.ErrorAs(t, err, new(*effect.Conflict))
+		close(turn)
+		require.NoError(t, <-first)
 	})
 }
 
@@ -300,6 +257,7 @@ func TestLookUp_JoinerThatCanLooks(t *testing.T) {
 		close(turn)
 		var doubt *effect.InDoubt
 		require.ErrorAs(t, <-blind, &doubt)
+		require.Equal(t, NoLookUpCause, doubt.Cause)
 		require.Equal(t, "ch_1", (<-seeing).Answer.ExternalID)
 		require.Len(t, s.ends, 1)
 		require.True(t, s.ends[0].NotStarted)
@@ -350,7 +308,7 @@ func TestRunLookUp(t *testing.T) {
 	}
 }
 
-// A handler that calls Do for its own key would wait for itself.
+// A handler or a look-up that calls Do for its own key would wait for itself.
 func TestDo_ReentryIsRejected(t *testing.T) {
 	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
 		s.opens = append(s.opens, s.opened(DecisionProceed))
@@ -367,6 +325,15 @@ func TestDo_ReentryIsRejected(t *testing.T) {
 		require.NoError(t, err)
 		_, err = r.Do(after, effect.Call{Key: key}, paid, 0)
 		require.NoError(t, err, "the handler has ended")
+
+		s.opens, s.asked = append(s.opens[:0], s.opened(DecisionVerify)), 0
+		s.verify = func(flight.Finding, effect.Answer) (Answer, error) { return Answer{}, nil }
+		_, err = r.Do(t.Context(), effect.Call{Key: key, LookUp: func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
+			_, err := r.Do(ctx, effect.Call{Key: key}, unreachableHandler(t), 0)
+			require.ErrorAs(t, err, new(*flight.InvalidError))
+			return flight.FindingHappened, effect.Answer{}, nil
+		}}, unreachableHandler(t), 0)
+		require.NoError(t, err)
 	})
 }
 

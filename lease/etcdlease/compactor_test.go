@@ -172,7 +172,7 @@ func TestCompactorBringsAFullMemberBack(t *testing.T) {
 		select {
 		case is := <-full:
 			require.Equal(t, want, is, "full: %v", is)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			status, err := admin.Status(t.Context(), "")
 			t.Fatalf("it is never full: %v; %+v, %v", want, status, err)
 		}

@@ -66,7 +66,7 @@ func (b *backend) open(t testing.TB, client *clientv3.Client, o leasetest.Option
 	lessor, err := etcdlease.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := lessor.Close(ctx); err != nil {
 			t.Logf("closing: %v", err) // expected after a cut connection: leases expire
@@ -123,7 +123,7 @@ const suiteTTL = 5 * time.Second
 func TestEtcdConforms(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	leasetest.Run(t, leasetest.Factory{Backend: func(t testing.TB) leasetest.Backend { return newBackend(t, server) }, TTL: suiteTTL})
+	leasetest.Run(t, leasetest.Factory{Backend: func(t testing.TB) leasetest.Backend { return newBackend(t, server) }, Parallel: true, TTL: suiteTTL})
 }
 
 // inProcess is a backend without connections: it uses the client of the embedded server, as a node does.
@@ -147,6 +147,7 @@ func TestEmbeddedEtcdConforms(t *testing.T) {
 	leasetest.Run(t, leasetest.Factory{
 		Backend:      func(t testing.TB) leasetest.Backend { return inProcess{newBackend(t, server)} },
 		NoPartitions: true,
+		Parallel:     true,
 		TTL:          suiteTTL,
 	})
 }

@@ -120,7 +120,7 @@ func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 
 	select {
 	case <-l.Context().Done(): // maintenance detects the restore without a request
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("trust does not end")
 	}
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrRegressed)
@@ -169,27 +169,6 @@ func TestClaimOverABrokenConnection(t *testing.T) {
 	require.Len(t, all, 1)
 	require.Equal(t, landed, all[0].ModRevision)
 	require.Equal(t, l.Session().ID, all[0].Session)
-}
-
-// A stopped server causes neither long waits nor many renewals.
-func TestRenewalOfADeadConnectionDoesNotSpin(t *testing.T) {
-	t.Parallel()
-	server := etcdtest.Start(t)
-	b := newBackend(t, server)
-	failed := make(chan struct{}, 1000)
-	lessor := b.open(t, server.Dial(t), leasetest.Options{
-		Events: lease.Events{RenewFailed: func(flight.SessionID, time.Duration, error) { failed <- struct{}{} }},
-	})
-	l := claim(t, session(t, lessor, 3*time.Second), key("1"))
-	_ = b.admin.Close()
-	server.Stop()
-	select {
-	case <-l.Context().Done():
-	case <-time.After(30 * time.Second):
-		t.Fatal("trust does not end")
-	}
-	require.NotEmpty(t, failed)
-	require.LessOrEqual(t, len(failed), 30, "renewals failed within one time to live")
 }
 
 // The keys and values that an operator sees with etcdctl name their deployment.

@@ -100,18 +100,17 @@ func TestNoLeaderIsAskedOnce(t *testing.T) {
 			return sum
 		}
 		for range 20 {
-			before, began := asked(), time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			before := asked()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			err := send(ctx)
 			cancel()
-			require.ErrorIs(t, err, rpctypes.ErrNoLeader, name)
+			require.ErrorIs(t, err, rpctypes.ErrNoLeader, "%s: a member that lets it wait ends with the context", name)
 			require.EqualValues(t, 3, asked()-before, "%s", name)
-			require.Less(t, time.Since(began), 4*time.Second, name)
 		}
 		require.Eventually(t, func() bool { // until all connections are open: the three requests could meet one member
 			require.ErrorIs(t, send(t.Context()), rpctypes.ErrNoLeader, name)
 			return !slices.ContainsFunc(members, func(m *fakeMember) bool { return m.asked.Load() == 0 })
-		}, 10*time.Second, time.Millisecond, name)
+		}, time.Minute, time.Millisecond, name)
 		members[1].leads.Store(true)
 		for range 20 {
 			require.NoError(t, send(t.Context()), name)

@@ -136,7 +136,7 @@ func TestRenewalIsTriedOnce(t *testing.T) {
 	client, err := Dial(clientv3.Config{Endpoints: []string{listen.Addr().String()}})
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = newStore(client, nil, "p/", nil).Renew(ctx, 1)
 	require.Error(t, err, "got %v", err)

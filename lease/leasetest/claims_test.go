@@ -61,22 +61,6 @@ func TestReleaseWaitsForAClaim(t *testing.T) {
 	})
 }
 
-// A claim that was never sent, or was rejected, is not deleted.
-func TestReleaseOfNoClaimCostsNothing(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := localSession(t, f)
-		f.ClaimFromOtherNode(t, key("1"), "b:1")
-		l := reserve(t, s, key("1"))
-		require.ErrorIs(t, l.Claim(t.Context()), lease.ErrHeld)
-		before := f.Commits()
-		l.Release()
-		reserve(t, s, key("2")).Release()
-		time.Sleep(time.Second)
-		require.Equal(t, before, f.Commits())
-		require.Len(t, claims(t, f), 1)
-	})
-}
-
 func TestClaimWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
 	for _, lost := range []int{1, 3} {
 		inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
@@ -141,27 +125,6 @@ func TestReleaseOfAnUnansweredClaim(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A claim that is rejected after its release needs no deletion.
-func TestReleaseOfAClaimThatIsRefused(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := localSession(t, f)
-		f.ClaimFromOtherNode(t, key("1"), "b:1")
-		synctest.Wait()
-		f.Freeze()
-		l := reserve(t, s, key("1"))
-		refused := make(chan error, 1)
-		go func() { refused <- l.Claim(t.Context()) }()
-		synctest.Wait()
-		l.Release()
-		before := f.Commits()
-		f.Thaw()
-		require.ErrorIs(t, <-refused, lease.ErrHeld)
-		time.Sleep(time.Second)
-		require.Equal(t, before, f.Commits())
-		require.Len(t, claims(t, f), 1)
-	})
 }
 
 // A claim that is still queued when it is released is not sent at all.
@@ -283,27 +246,5 @@ func TestCloseWaitsForReleases(t *testing.T) {
 		f.Thaw()
 		require.NoError(t, <-closed)
 		require.Empty(t, claims(t, f.Peer(t, leasetest.Options{})))
-	})
-}
-
-// Concurrent removals of one key, and its release, are all answered.
-func TestRemovalsOfOneKeyInOneBatch(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := localSession(t, f)
-		l := claim(t, s, key("1"))
-		held := claims(t, f)
-		f.Freeze()
-		var all sync.WaitGroup
-		for range 5 {
-			all.Go(func() { assert.NoError(t, f.RemoveClaims(t.Context(), held)) })
-		}
-		l.Release()
-		next := reserve(t, s, key("1"))
-		synctest.Wait()
-		all.Go(func() { assert.NoError(t, next.Claim(t.Context())) })
-		synctest.Wait()
-		f.Thaw()
-		all.Wait()
-		require.Len(t, claims(t, f), 1)
 	})
 }

@@ -21,22 +21,6 @@ func raiseAndRecord(t *testing.T, f *leasetest.Fake) uint64 {
 	return counter
 }
 
-// An etcd that was restored with a bumped revision has a higher revision than before and an older counter.
-func TestHazard20_RestoredWithABumpedRevision(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		ended := localSession(t, f).Ref()
-		backup := raiseAndRecord(t, f)
-		raiseAndRecord(t, f)
-		l := claim(t, localSession(t, f), key("1"))
-		f.Etcd.Expire(ended.ID)
-		f.Etcd.SetCounter(backup)
-		f.Etcd.SetRevision(f.Etcd.Revision() + 1_000_000_000)
-		_, err := f.Living(t.Context(), ended.ID)
-		require.ErrorIs(t, err, lease.ErrRegressed)
-		require.LessOrEqual(t, l.Trust(), time.Duration(0))
-	})
-}
-
 // A restored etcd remains rejected when its counter later exceeds the recorded one.
 func TestHazard20_RefusalLastsThoughTheCounterCatchesUp(t *testing.T) {
 	refused := make(chan error, 10)
@@ -71,28 +55,6 @@ func TestACounterRecordedMeanwhileIsNoRegression(t *testing.T) {
 		raiseAndRecord(t, peer)
 		require.NoError(t, <-done)
 		f.SlowAnswers(0)
-	})
-}
-
-// Two nodes raise the counter from the same value: each raise counts.
-func TestTwoNodesRaiseTheCounter(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		peer := f.Peer(t, leasetest.Options{})
-		localSession(t, peer)
-		f.SlowAnswers(time.Second)
-		peer.SlowAnswers(time.Second)
-		raised := make(chan uint64, 2)
-		for _, n := range []*leasetest.Fake{f, peer} {
-			go func() {
-				_, counter, err := n.RaiseGuard(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				raised <- counter
-			}()
-		}
-		require.ElementsMatch(t, []uint64{1, 2}, []uint64{<-raised, <-raised})
-		require.EqualValues(t, 2, f.Etcd.Counter())
 	})
 }
 
@@ -142,7 +104,8 @@ func TestReleasedClaimsAreNotLostWithTheirSession(t *testing.T) {
 		f.ReleaseClaim(key("reported"), s.Ref().ID, nonce)
 		f.ReleaseClaim(key("reported"), s.Ref().ID, nonce)
 		f.ReleaseClaim(key("elsewhere"), s.Ref().ID, leasetest.NewNonce())
-		require.Eventually(t, func() bool { return len(claims(t, f)) == 1 }, ttl/2, time.Millisecond)
+		time.Sleep(ttl / 3) // the claims are deleted
+		require.Len(t, claims(t, f), 1)
 		f.Etcd.Expire(s.Ref().ID)
 		time.Sleep(ttl)
 		require.Equal(t, 1, <-ended)

@@ -111,31 +111,6 @@ func TestPoolForgetsAnOlderEpoch(t *testing.T) {
 	})
 }
 
-// A remote session that is renewed only through another node loses trust on this node. Its claims remain.
-func TestRemoteSessionRenewedElsewhere(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		remote := newSession(t, f, lease.Spec{TTL: ttl, Owner: "remote"})
-		id := remote.Ref().ID
-		l := claim(t, remote, key("1"))
-		other := f.Peer(t, leasetest.Options{})
-		for range 10 {
-			there, err := other.Session(t.Context(), id)
-			require.NoError(t, err)
-			_, err = there.Renew(t.Context())
-			require.NoError(t, err)
-			time.Sleep(ttl / 3)
-		}
-		require.LessOrEqual(t, l.Trust(), time.Duration(0))
-		var held *lease.HeldError
-		require.ErrorAs(t, reserve(t, localSession(t, f), key("1")).Claim(t.Context()), &held)
-		require.Equal(t, id, held.Session)
-		again, err := f.Session(t.Context(), id)
-		require.NoError(t, err)
-		require.Positive(t, again.Trust())
-		require.NotSame(t, remote, again)
-	})
-}
-
 // Concurrent callers that find the same session in etcd get the same Session.
 func TestASessionIsFoundOnce(t *testing.T) {
 	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
@@ -185,56 +160,9 @@ func TestSlowAnswersStretchNothing(t *testing.T) {
 	})
 }
 
-func TestHazard07_FrozenHolderFindsNoTrust(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := localSession(t, f)
-		l := claim(t, s, key("1"))
-		id := l.Session().ID
-		f.Freeze()
-		other := f.Peer(t, leasetest.Options{})
-		for {
-			living, err := other.Living(t.Context(), id)
-			require.NoError(t, err)
-			if len(living.Sessions) == 0 {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		require.LessOrEqual(t, l.Trust(), time.Duration(0), "its end can be proved")
-		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
-		heir := claim(t, localSession(t, other), key("1"))
-		time.Sleep(3 * ttl)
-		f.Thaw()
-		next := claim(t, s, key("2"))
-		require.NotEqual(t, id, next.Session().ID)
-		require.LessOrEqual(t, l.Trust(), time.Duration(0))
-		require.Positive(t, heir.Trust())
-	})
-}
-
-// A session without leases is revoked as soon as it loses trust, so that other nodes do not wait for its TTL.
-func TestHazard15_ALostSessionThatIsNotInUseEnds(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := localSession(t, f)
-		l := reserve(t, s, key("1"))
-		id := l.Session().ID
-		l.Release()
-		f.Partition(leasetest.CutAnswers)
-		<-l.Context().Done()
-		synctest.Wait()
-		require.NotContains(t, f.Etcd.Sessions(), id)
-		sent := f.Renewals()
-		_, err := s.Renew(t.Context())
-		require.ErrorIs(t, err, lease.ErrLost)
-		time.Sleep(10 * ttl)
-		require.Equal(t, sent, f.Renewals())
-		f.Partition(leasetest.CutNothing)
-	})
-}
-
 // A lost session with an unreleased lease is renewed until that lease is released, so that no node can prove its end
 // while the effect may be running. No new lease starts under it.
-func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
+func TestHazard15_ALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := localSession(t, f)
 		idle := localSession(t, f)
@@ -301,22 +229,6 @@ func TestCloseRevokesALostSessionInUse(t *testing.T) {
 		require.NoError(t, f.Close(t.Context()))
 		require.Empty(t, f.Etcd.Sessions())
 		l.Release()
-	})
-}
-
-// A lost session is not trusted again, although it still exists in etcd.
-func TestHazard21_ALostSessionIsNotTrustedAgain(t *testing.T) {
-	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := localSession(t, f)
-		l := claim(t, s, key("1"))
-		f.Partition(leasetest.CutRequests)
-		<-l.Context().Done()
-		f.Partition(leasetest.CutNothing) // before the lease expires in etcd
-		next := reserve(t, s, key("1"))
-		require.NotEqual(t, l.Session().ID, next.Session().ID)
-		require.Greater(t, next.Session().Revision, l.Session().Revision)
-		time.Sleep(ttl)
-		require.LessOrEqual(t, l.Trust(), time.Duration(0))
 	})
 }
 

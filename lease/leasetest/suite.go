@@ -43,6 +43,7 @@ type Factory struct {
 	Backend      func(t testing.TB) Backend
 	Within       func(t *testing.T, run func(t *testing.T)) // nil: run directly
 	NoPartitions bool                                       // the backend has no connection: skip the cases that need a partition
+	Parallel     bool                                       // the cases run beside each other: in real time they mostly wait
 	TTL          time.Duration                              // of the sessions; 0: lease.MinTTL. In real time it has to outlast a stall
 }
 
@@ -55,10 +56,13 @@ func Run(t *testing.T, f Factory) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
+				if f.Parallel {
+					t.Parallel()
+				}
 				run := func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
-					c.run(&suite{T: t, Backend: f.Backend(t), ctx: ctx, ttl: cmp.Or(f.TTL, lease.MinTTL)})
+					c.run(&suite{T: t, Backend: f.Backend(t), ctx: ctx, ttl: cmp.Or(f.TTL, lease.MinTTL), virtual: f.Within != nil})
 				}
 				if f.Within != nil {
 					f.Within(t, run)
@@ -80,8 +84,17 @@ type testCase struct {
 type suite struct {
 	*testing.T
 	Backend
-	ctx context.Context
-	ttl time.Duration // of most sessions
+	ctx     context.Context
+	ttl     time.Duration // of most sessions
+	virtual bool          // time passes only while everybody waits
+}
+
+// requireSince requires that less than d has passed. In real time it requires nothing, because a busy machine takes its time.
+func (su *suite) requireSince(began time.Time, d time.Duration, why string) {
+	su.Helper()
+	if su.virtual {
+		require.Less(su, time.Since(began), d, why)
+	}
 }
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }

@@ -112,14 +112,3 @@ func TestFlights_ReadsUndosAfterARestore(t *testing.T) {
 		require.Equal(t, found, v.Undos[0] != nil)
 	}
 }
-
-func BenchmarkFlights(b *testing.B) {
-	l, f := newLedger(b)
-	d := driver.New(driver.Config{Ledger: l, Jobs: &jobs{}})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := d.Flights(f); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
