@@ -137,8 +137,10 @@ func TestActions_VerbDefine(t *testing.T) {
 	submitter, worker, definer := token("web", "submit,read"), token("worker", "work"), token("definer", "work,define")
 	require.Zero(t, s.flightd(submitter, "submit", "charge", "o-1").code)
 	command := []string{"work", "charge", "--recovery", "resend", "--", "sh", "-c", `kill $PPID; echo '"paid"'`}
+	require.Equal(t, cli.ExitForbidden, s.flightd(submitter, command...).code, "a worker without the verb work ends instead of asking again")
 	r := s.flightd(worker, command...)
 	require.Zero(t, r.code, "%v", r)
+	require.Equal(t, `"paid"`, strings.TrimSpace(s.flightd(submitter, "flights", "wait", "charge/o-1").out))
 	require.Contains(t, r.err, "the token lacks the verb define")
 	require.Equal(t, cli.ExitFailed, s.flightd(worker, "actions", "show", "charge").code, "there is none")
 	require.Zero(t, s.flightd(submitter, "submit", "charge", "o-2").code)

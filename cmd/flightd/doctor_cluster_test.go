@@ -11,6 +11,7 @@ import (
 
 // Two lone servers in one list are two ledgers.
 func TestDoctor_TwoLedgersInOneList(t *testing.T) {
+	t.Parallel()
 	s, other := startServer(t), startServer(t)
 	by, r := s.runDoctor("--server", s.url()+","+other.url())
 	require.Equal(t, cli.ExitFailed, r.code, "%v", r)

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
@@ -47,7 +47,7 @@ func decodeSummary(t *testing.T, r result) (sum importSummary) {
 func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	const n = 25_000
+	const n = 1200 // several requests
 	file := receiptsFile(t, n)
 	sum := decodeSummary(t, s.flightd("import", file, "--dry-run", "-o", "json"))
 	require.Equal(t, n, sum.Imported, "dry run: %+v", sum)
@@ -58,8 +58,7 @@ func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 	require.Equal(t, n, first.Imported, "first: %+v", first)
 	require.Equal(t, 0, first.Existing, "first: %+v", first)
 	require.Equal(t, n, first.Lines, "first: %+v", first)
-	require.LessOrEqual(t, len(first.Differing), 0, "first: %+v", first)
-	t.Logf("%.0f lines/s", n/first.Seconds)
+	require.Empty(t, first.Differing, "first: %+v", first)
 	again := decodeSummary(t, s.flightd("import", file, "-o", "json"))
 	require.Equal(t, n, again.Existing, "again: %+v", again)
 	require.Equal(t, 0, again.Imported, "again: %+v", again)
@@ -75,7 +74,7 @@ func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 }
 
 func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	good := `{"key":"default/charge/a","outcome":"succeeded","external_id":"1"}` + "\n"
 	file := tempFile(t, good+"\n"+`{"key":"default/charge/b","outcome":"done"}`+"\n"+`{"key":"default/charge/c","outcome":"refused"}`+"\n")
 	r := s.flightd("import", file, "-o", "json")
@@ -105,7 +104,7 @@ func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 }
 
 func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	if r := s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f"); r.out != "canary-7f\n" {
 		t.Fatal(r)
 	}
@@ -126,7 +125,7 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 
 // TestRedact_LaterCallSaysErased: a later exec prints that the body is erased, even if exec did not write the receipt.
 func TestRedact_LaterCallSaysErased(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded","body":{"canary":1}}`)
 	r := s.flightd("import", file)
 	require.Equal(t, 0, r.code, r)
@@ -142,7 +141,7 @@ func TestRedact_LaterCallSaysErased(t *testing.T) {
 
 // TestRedact_NoRetryWithoutAnInput: the hint names retry only if retry is possible.
 func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	run := []string{"exec", "--key", "gone", "--not-done-exit", "75", "--", "sh", "-c", "exit 75"}
 	s.flightd(run...)
 	r := s.flightd("flights", "cancel", "gone", "--reason", "a test")
@@ -160,14 +159,12 @@ func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 
 // TestFree_TheKeyActsAgain: a key can be freed after its receipt has expired, as the hint says, and before.
 func TestFree_TheKeyActsAgain(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	expired := tempFile(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
-	r := s.flightd("import", expired)
-	require.Equal(t, 0, r.code, r)
+	s, world := startFake(t)
+	key := flight.MustKey("default/exec/order")
+	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded, FinishedAt: 1})
+	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 	run := []string{"exec", "--key", "order", "--fingerprint", "none", "--", "echo", "ran"}
-	Eventually(t, "its retention ends", 30*time.Second, func() bool { return s.flight("exec/order").State == "expired" })
-	r = s.flightd(run...)
+	r := s.flightd(run...)
 	require.Empty(t, r.out, "guarded by a tombstone: %v", r)
 	require.Contains(t, r.err, "flights free", "guarded by a tombstone: %v", r)
 	for range 2 { // a tombstone, then a receipt
@@ -181,21 +178,6 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 	r = s.flightd("why", "exec/order")
 	require.Contains(t, r.out, "ann", "why: %v", r)
 	require.Contains(t, r.out, "another order of that number", "why: %v", r)
-}
-
-// TestImport_DryRunChangesNothing: also if a line is invalid.
-func TestImport_DryRunChangesNothing(t *testing.T) {
-	s := startServer(t)
-	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
-	r := s.flightd("import", file, "--dry-run")
-	require.Equal(t, cli.ExitUsage, r.code, "dry run: %v", r)
-	require.Contains(t, r.err, "1 would be imported", "dry run: %v", r)
-	require.Contains(t, r.err, "nothing was changed", "dry run: %v", r)
-	require.NotContains(t, r.err, "what is in is in", "dry run: %v", r)
-	require.Contains(t, r.err, "line 2: invalid: the line is not a JSON object", "the bad line: %v", r)
-	if r := s.flightd("flights", "ls", "--state", "none"); r.code != cli.ExitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "unknown state") != 1 {
-		t.Errorf("a mistake that the server finds: %v", r)
-	}
 }
 
 // TestImport_DryRunReportsEveryInvalidLine: the first hundred in full, then their number. Real imports stop at the

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,7 +52,7 @@ func TestQueues_PauseAndResume(t *testing.T) {
 	shop := NewShop(t, false)
 	worker := s.begin("work", "charge", "--", shop.script(`echo "$FLIGHTD_KEY" >>done; echo '"paid"'`))
 	asks := func() bool { return s.queue("charge").Workers == 1 }
-	Eventually(t, "the worker asks", 10*time.Second, asks)
+	Eventually(t, "the worker asks", asks)
 	why := func() {
 		t.Helper()
 		r = s.flightd("why", "charge/o-1")
@@ -69,7 +68,7 @@ func TestQueues_PauseAndResume(t *testing.T) {
 	why()
 	s.kill()
 	s.start()
-	Eventually(t, "the worker asks again", 20*time.Second, asks)
+	Eventually(t, "the worker asks again", asks)
 	why()
 	require.Zero(t, s.flightd("queues", "resume", "charge", "--reason", "the bank is back").code)
 	for _, key := range []string{"charge/o-1", "charge/o-2"} {
@@ -93,8 +92,8 @@ func TestQueues_DrainAndWatch(t *testing.T) {
 	for _, id := range []string{"1", "2"} {
 		require.Zero(t, s.flightd("submit", "charge", id).code)
 	}
-	Eventually(t, "the first runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
-	Eventually(t, "the watch shows it", 10*time.Second, func() bool { return strings.Contains(watch.out.String(), "running 1") })
+	Eventually(t, "the first runs", func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "the watch shows it", func() bool { return strings.Contains(watch.out.String(), "running 1") })
 	r := s.flightd("queues", "drain", "charge", "--reason", "a new version", "--wait", "1s")
 	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "the action stays paused; 1 of its jobs is still running")
@@ -110,7 +109,7 @@ func TestQueues_DrainAndWatch(t *testing.T) {
 	worker.signal(syscall.SIGTERM)
 	require.Zero(t, worker.wait().code)
 	shown := regexp.MustCompile(`charge  ready \d  running 1  .*\n(.*\n)*.*charge  ready 1  running 0  .*  paused: a new version\n`)
-	Eventually(t, "the watch shows the end", 10*time.Second, func() bool { return shown.MatchString(watch.out.String()) })
+	Eventually(t, "the watch shows the end", func() bool { return shown.MatchString(watch.out.String()) })
 	watch.signal(syscall.SIGINT)
 	r = watch.wait()
 	require.Zero(t, r.code, "%v", r)
