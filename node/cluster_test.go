@@ -139,7 +139,7 @@ func (c *testCluster) ready(i int) {
 	case <-c.ended[i].done:
 		require.NoError(c.t, c.ended[i].err, "node %s has ended", c.names[i])
 	case <-c.started[i]:
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitLimit):
 		require.Fail(c.t, "the node does not start", c.names[i])
 	}
 	require.Eventually(c.t, func() bool {
@@ -149,7 +149,7 @@ func (c *testCluster) ready(i int) {
 		}
 		_ = answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
-	}, 20*time.Second, 20*time.Millisecond, "node %s is not ready", c.names[i])
+	}, waitLimit, 20*time.Millisecond, "node %s is not ready", c.names[i])
 }
 
 // endOf waits until a node has ended by itself, and returns its error.
@@ -159,7 +159,7 @@ func (c *testCluster) endOf(i int) error {
 	case <-c.ended[i].done:
 		c.cancels[i] = nil
 		return c.ended[i].err
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitLimit):
 		require.Fail(c.t, "the node runs on", c.names[i])
 		return nil
 	}
@@ -176,7 +176,7 @@ func (c *testCluster) leader() (lead int) {
 			}
 		}
 		return false
-	}, 20*time.Second, 10*time.Millisecond, "no node leads")
+	}, waitLimit, 10*time.Millisecond, "no node leads")
 	return lead
 }
 
@@ -211,7 +211,7 @@ func TestCluster_RolledBackDiskDoesNotVote(t *testing.T) {
 	c.ready(away)
 	c.pay(away, 3, 6)
 	last := c.nodes[c.leader()].store.LastApplied().Index
-	require.Eventually(t, func() bool { return c.nodes[away].store.LastApplied().Index >= last }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[away].store.LastApplied().Index >= last }, waitLimit, 10*time.Millisecond)
 	require.NoError(t, c.nodes[away].record.Write(t.Context()))
 	c.stop(away)
 
@@ -272,7 +272,28 @@ func everyNodeTakesEveryRequest(t *trial) {
 			nodes := monitor{c.nodes[i].node}.clusterState().Nodes
 			at := slices.IndexFunc(nodes, func(n wire.ClusterNode) bool { return n.BackedUp.After(asked) })
 			return at >= 0 && nodes[at].Name == c.names[lead]
-		}, 10*time.Second, 20*time.Millisecond)
+		}, waitLimit, 20*time.Millisecond)
+	}
+
+	// A session of one node is renewed at the others, and a cancel that is asked for at one is told by the renewal at another.
+	follower, other := c.nodes[(lead+1)%3].server.url(), c.nodes[(lead+2)%3].server.url()
+	status, body, err = post(follower+"/v1/sessions", `{"ttl_ms":15000}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var session wire.SessionAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &session))
+	status, body, err = post(follower+"/v1/flights:open", `{"action":"pay","id":"cancelled","nonce":"`+nonce("cancelled")+`","session":"`+session.Session+`"}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &a))
+	running := c.fetch((lead+2)%3, http.MethodGet, "/v1/flights/"+a.FlightID, "")
+	cancel := c.fetch((lead+2)%3, http.MethodPost, "/v1/flights/"+a.FlightID+"/cancel", `{"reason":"a test","actor":"ada"}`, "If-Match", running.header.Get("ETag"))
+	require.Equal(t, http.StatusOK, cancel.status, cancel.body)
+	for range 2 {
+		status, body, err = post(other+"/v1/sessions/"+session.Session+"/renew", `{}`)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, body)
+		require.Contains(t, body, `"cancel_requested":["`+a.FlightID+`"]`)
 	}
 
 	// The leader goes away; a request at another node waits for the next one.
@@ -343,7 +364,7 @@ func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, body = report(t, url(0), open)
 		return status == http.StatusOK
-	}, 20*time.Second, 50*time.Millisecond, "the report is not accepted")
+	}, waitLimit, 50*time.Millisecond, "the report is not accepted")
 	require.NotContains(t, body, "fenced")
 	c.pay(2, 1, 2)
 }
@@ -480,7 +501,7 @@ func TestCluster_RenewalWithoutALeaderIsNeverRefused(t *testing.T) {
 	var session wire.SessionAnswer
 	require.NoError(t, json.Unmarshal([]byte(body), &session))
 	defer c.cut()()
-	require.Eventually(t, func() bool { return c.nodes[at].store.Leader() == "" }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[at].store.Leader() == "" }, waitLimit, 10*time.Millisecond)
 	renew := func(id string) (int, string) {
 		r, err := http.NewRequest(http.MethodPost, c.nodes[at].server.url()+"/v1/sessions/"+id+"/renew", strings.NewReader(`{}`))
 		require.NoError(t, err)
