@@ -65,7 +65,6 @@ func fullPolicy(t *testing.T) (p wire.ActionPolicy, leaves []string) {
 // Every field of a policy is in its document, in the output of show, in the input of apply, and in the differences. The test walks the
 // fields of the type, so it also covers new fields.
 func TestActions_EveryFieldOfAPolicy(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
 	defer server.Close()
 	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()))
@@ -149,7 +148,6 @@ func lookUp(v reflect.Value, path string) (found reflect.Value) {
 
 // An approval of the API survives show, sed and apply, and its removal is printed.
 func TestActions_ApprovalSurvivesTheFile(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
 	defer server.Close()
 	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()))
@@ -170,7 +168,6 @@ func TestActions_ApprovalSurvivesTheFile(t *testing.T) {
 
 // Documents behind an empty one count, and a text field keeps the characters of the file.
 func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL}

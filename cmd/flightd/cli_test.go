@@ -93,20 +93,6 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 	}
 }
 
-func TestCLI_HelpShowsExamplesFirst(t *testing.T) {
-	for _, args := range [][]string{nil, {"--help"}, {"exec", "--help"}, {"doubt", "resolve", "-h"}, {"flights"}} {
-		r := flightd(nil, args...)
-		examples, flags := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Flags")
-		require.Equal(t, 0, r.code, "%v: %v", args, r)
-		require.GreaterOrEqual(t, flags, 0, "%v: %v", args, r)
-		require.Empty(t, r.err, "%v: %v", args, r)
-		if len(args) != 1 || args[0] != "flights" {
-			require.GreaterOrEqual(t, examples, 0, "%v: examples at %d, flags at %d", args, examples, flags)
-			require.LessOrEqual(t, examples, flags, "%v: examples at %d, flags at %d", args, examples, flags)
-		}
-	}
-}
-
 func TestCLI_Version(t *testing.T) {
 	r := flightd(nil, "version")
 	require.Equal(t, 0, r.code, "version: %v", r)

@@ -205,42 +205,6 @@ func TestDevNodes_AnyOneMayDie(t *testing.T) {
 	}
 }
 
-// waitEnd waits until the process of a node has ended.
-func (tr *trio) waitEnd(node *exec.Cmd, log *lockedBuffer) string {
-	tr.t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- node.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(limit):
-		_ = node.Process.Kill()
-		tr.t.Fatalf("the node runs on\n%s", log)
-	}
-	return log.String()
-}
-
-// A node that has lost its disk has also lost its votes: it must not vote again under its old name. Its founding directory
-// is still there.
-func TestDevNodes_EmptiedDiskDoesNotVote(t *testing.T) {
-	t.Parallel()
-	c := startTrio(t)
-	first := c.flightd(nil, "exec", "--key", "disk/1", "--", "echo", "paid")
-	require.Zero(t, first.code, "%s", first)
-	c.kill(3)
-	require.NoError(t, os.RemoveAll(filepath.Join(c.data, devNodeName(3))))
-	log := new(lockedBuffer)
-	node := exec.Command(program, c.args("--node", "3")...)
-	node.Stderr = log
-	require.NoError(t, node.Start())
-	says := c.waitEnd(node, log)
-	require.Equal(t, cli.ExitConfig, node.ProcessState.ExitCode(), "%s", says)
-	require.Contains(t, says, "node-3 is not a member of its cluster")
-	require.Contains(t, says, "give it that directory back")
-	c.leader() // node 3 may have led
-	second := c.flightd(nil, "exec", "--key", "disk/2", "--", "echo", "paid")
-	require.Zero(t, second.code, "two nodes go on: %s", second)
-}
-
 // However the nodes of a new cluster start, and whichever of them is killed meanwhile, there is one ledger in the end, or each start
 // says what to do.
 func TestDevNodes_FoundsOnce(t *testing.T) {

@@ -174,22 +174,6 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestFree_SaysWhatBecameOfTheKey: the attempts of the previous generation are not shown.
-func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded})
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := flightd(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--actor", "ann", "--yes")
-	require.Equal(t, 0, r.code, "got %v", r)
-	require.Contains(t, r.err, "free; the next call with this key acts", "got %v", r)
-	require.Contains(t, r.out, "by ann: a new order of that number; its state was succeeded", "got %v", r)
-	for _, untrue := range []string{"attempts", "fingerprint"} {
-		require.NotContains(t, r.out, untrue, "the output contains %q: %s", untrue, r.out)
-	}
-}
-
 // TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a time; the error names the allowed forms.
 func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	world := httpapitest.New(t)

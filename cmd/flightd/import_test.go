@@ -170,6 +170,11 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 	for range 2 { // a tombstone, then a receipt
 		r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--actor", "ann", "--yes")
 		require.Equal(t, 0, r.code, "free: %v", r)
+		require.Contains(t, r.err, "free; the next call with this key acts", "got %v", r)
+		require.Regexp(t, "by ann: another order of that number; its state was (expired|succeeded)", r.out)
+		for _, untrue := range []string{"attempts", "fingerprint"} {
+			require.NotContains(t, r.out, untrue, "the output contains %q: %s", untrue, r.out)
+		}
 		r = s.flightd(run...)
 		require.Equal(t, 0, r.code, "it did not run: %v", r)
 		require.Equal(t, "ran\n", r.out, "it did not run: %v", r)

@@ -20,8 +20,13 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	s, shop := startServer(t), NewShop(t, false)
 	backup := filepath.Join(t.TempDir(), "backup")
 	s.pay(shop, 1, 2)
-	made := s.flightd("backup", backup)
-	require.Zero(t, made.code, "%v", made)
+	readable := func(format string, r result) {
+		t.Helper()
+		require.Zero(t, r.code, "%v", r)
+		require.NotEmpty(t, r.out)
+		require.NoError(t, checkReadable(format, r.out), "%v", r)
+	}
+	readable("json", s.flightd("backup", backup, "-o", "json"))
 	full := s.flightd("backup", backup)
 	require.Equal(t, cli.ExitUsage, full.code, "%v", full)
 	require.Contains(t, full.err, "not empty")
@@ -30,8 +35,8 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 
 	lost := s.data
 	s.data = filepath.Join(t.TempDir(), "restored")
-	restored := s.flightd("restore", "--from", backup, "--data", s.data)
-	require.Zero(t, restored.code, "%v", restored)
+	restored := s.flightd("restore", "--from", backup, "--data", s.data, "-o", "id")
+	readable("id", restored)
 	require.Contains(t, restored.err, "restore accept")
 	for range 2 {
 		s.requireRejected("copied or restored", "flightd restore accept")
@@ -40,8 +45,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, s.flightd(append(accept, "--yes")...).code, "without a reason")
 	accept = append(accept, "--reason", "the disk died")
 	require.Equal(t, cli.ExitUsage, s.flightd(accept...).code, "without --yes and a terminal")
-	accepted := s.flightd(append(accept, "--yes", "--actor", "ada")...)
-	require.Zero(t, accepted.code, "%v", accepted)
+	readable("yaml", s.flightd(append(accept, "--yes", "--actor", "ada", "-o", "yaml")...))
 	for range 2 { // a restart changes nothing
 		s.start()
 		s.pay(shop, 1, 2) // replayed
@@ -65,8 +69,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	early := s.flightd(finish...)
 	require.NotZero(t, early.code, "%v", early)
 	require.Contains(t, early.err, "hold")
-	ended := s.flightd(append(finish, "--force")...)
-	require.Zero(t, ended.code, "%v", ended)
+	readable("json", s.flightd(append(finish, "--force", "-o", "json")...))
 	require.Equal(t, 0, s.flightd("exec", "--key", "pay-3", "--", shop.path("pay.sh")).code)
 	require.Len(t, shop.Pids("started"), 4, "imported")
 	s.pay(shop, 4, 4) // the word of an operator
@@ -84,6 +87,11 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 
 	s.data = lost // the original has no part in it, and still starts
 	s.start()
+	for _, command := range [][]string{{"asked"}, {"finish", "--reason", "a test", "--yes"}} {
+		r := s.flightd(append([]string{"restore"}, command...)...)
+		require.Equal(t, cli.ExitFailed, r.code, "the server's ledger was not restored: %v", r)
+		require.Contains(t, r.err, s.address, "%v", r)
+	}
 	s.pay(shop, 1, 4)
 	require.Len(t, shop.Pids("started"), 5)
 }
@@ -117,35 +125,4 @@ func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
 	s.get("/v1/audit?verb=accept_move", &log)
 	require.Len(t, log.Entries, 1)
 	require.Equal(t, "new disk", log.Entries[0].Reason)
-}
-
-func TestRestore_EveryFormat(t *testing.T) {
-	t.Parallel()
-	s, shop, dir := startServer(t), NewShop(t, false), t.TempDir()
-	said := func(format string, args ...string) {
-		r := s.flightd(append(args, "-o", format)...)
-		require.Zero(t, r.code, "%v: %v", args, r)
-		require.NoError(t, checkReadable(format, r.out), "%v: %v", args, r)
-		require.Equal(t, format == "table" && args[1] != "asked", r.out == "", "%v: %v", args, r)
-	}
-	s.pay(shop, 1, 1)
-	for _, format := range cli.Formats() {
-		backup, data := filepath.Join(dir, format), filepath.Join(dir, format+"-data")
-		said(format, "backup", backup)
-		said(format, "restore", "--from", backup, "--data", data)
-		said(format, "restore", "accept", "--data", data, "--reason", "a test", "--yes")
-	}
-	for _, command := range [][]string{{"asked"}, {"finish", "--reason", "a test", "--yes"}} {
-		r := s.flightd(append([]string{"restore"}, command...)...)
-		require.Equal(t, cli.ExitFailed, r.code, "the server's ledger was not restored: %v", r)
-		require.Contains(t, r.err, s.address, "%v", r)
-	}
-	for _, format := range cli.Formats() {
-		s.kill()
-		s.data = filepath.Join(dir, format+"-data")
-		s.start()
-		require.Equal(t, cli.ExitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
-		said(format, "restore", "asked")
-		said(format, "restore", "finish", "--force", "--reason", "a test", "--yes")
-	}
 }

@@ -63,7 +63,6 @@ func TestExec_DataOnStandardInput(t *testing.T) {
 
 // An empty --input is an error and not a job without input.
 func TestSubmit_EmptyInput(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL}
