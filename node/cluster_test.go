@@ -419,28 +419,74 @@ func aRequestIsSentOnce(t *trial) {
 	require.NotEqual(t, http.StatusServiceUnavailable, status, body)
 }
 
-// Headers between nodes mean nothing when a caller sends them.
+// What callers send to any node of a cluster. Headers between nodes mean nothing when a caller sends them. A node passes a request on as it was
+// written, and a leader that asks for no tokens takes none from a node that does. A body that does not arrive is a problem, and no empty answer
+// of success.
 func TestCluster_CallersCannotPoseAsNodes(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t)
-	for i := range c.nodes {
-		r, err := http.NewRequest(http.MethodGet, c.nodes[i].server.url()+"/v1/flights", http.NoBody)
-		require.NoError(t, err)
-		r.Header.Set(headerCaller, "10.9.9.9:1")
-		r.Header.Set(headerNotLeader, "1")
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		_ = answer.Body.Close()
-		require.Equal(t, http.StatusOK, answer.StatusCode)
-		for _, path := range []string{foundingPath, statusPath} { // they are on the port between nodes alone
-			answer, err := http.Get(c.nodes[i].server.url() + path)
+	lead := c.leader()
+	t.Run("headers", func(t *testing.T) {
+		for i := range c.nodes {
+			r, err := http.NewRequest(http.MethodGet, c.nodes[i].server.url()+"/v1/flights", http.NoBody)
+			require.NoError(t, err)
+			r.Header.Set(headerCaller, "10.9.9.9:1")
+			r.Header.Set(headerNotLeader, "1")
+			answer, err := http.DefaultClient.Do(r)
 			require.NoError(t, err)
 			_ = answer.Body.Close()
-			require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+			require.Equal(t, http.StatusOK, answer.StatusCode)
+			for _, path := range []string{foundingPath, statusPath} { // they are on the port between nodes alone
+				answer, err := http.Get(c.nodes[i].server.url() + path)
+				require.NoError(t, err)
+				_ = answer.Body.Close()
+				require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+			}
+			_, err = http.Get("https://" + c.nodes[i].cluster.founding.Self.Address + statusPath)
+			require.Error(t, err, "the port between nodes takes nobody without a node's certificate")
 		}
-		_, err = http.Get("https://" + c.nodes[i].cluster.founding.Self.Address + statusPath)
-		require.Error(t, err, "the port between nodes takes nobody without a node's certificate")
-	}
+	})
+	t.Run("judged by the leader", func(t *testing.T) {
+		at := c.nodes[(lead+1)%3]
+		still := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		for path, want := range map[string]int{
+			"/v1/flights/../tokens": http.StatusNotFound, "/v1/flights?state=%zz": http.StatusBadRequest, "/v1/flights?limit=1;a=2": http.StatusBadRequest,
+		} {
+			for _, n := range []*testNode{c.nodes[lead], at} {
+				r, err := http.NewRequest(http.MethodGet, n.server.url(), http.NoBody)
+				require.NoError(t, err)
+				path, query, _ := strings.Cut(path, "?")
+				r.URL.Opaque = strings.TrimPrefix(n.server.url(), "http:") + path
+				r.URL.RawQuery = query
+				answer, err := still.Do(r)
+				require.NoError(t, err)
+				_ = answer.Body.Close()
+				require.Equal(t, want, answer.StatusCode, "%s?%s at %s", path, query, n.name())
+			}
+		}
+		r, err := http.NewRequest(http.MethodGet, "https://"+c.names[lead]+"/v1/flights", http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set(headerCaller, "10.0.0.1:1")
+		r.Header.Set(headerTokens, "yes")
+		answer, err := at.cluster.port.Client(c.names[lead]).RoundTrip(r)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	})
+	t.Run("an incomplete body", func(t *testing.T) {
+		for i, n := range c.nodes {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(n.server.url(), "http://"))
+			require.NoError(t, err)
+			_, err = conn.Write([]byte("POST /v1/flights:open HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))
+			require.NoError(t, err)
+			require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+			answer, err := io.ReadAll(conn)
+			require.NoError(t, err)
+			require.Contains(t, string(answer), "HTTP/1.1 408 ", "node %s, the leader is %s", c.names[i], c.names[lead])
+			require.Contains(t, string(answer), `"request_incomplete"`)
+			require.NoError(t, conn.Close())
+		}
+	})
 }
 
 // A member of etcd that lost its directory has lost sessions that live, and its votes. Its node does not start with an empty one.
@@ -520,55 +566,4 @@ func TestCluster_RenewalWithoutALeaderIsNeverRefused(t *testing.T) {
 	require.Contains(t, body, `"trust_ms":0`)
 	status, body = renew("ses_neverseen")
 	require.Equal(t, http.StatusServiceUnavailable, status, body)
-}
-
-// A node passes a request on as it was written, and a leader that asks for no tokens takes none from a node that does.
-func TestCluster_RequestsAreJudgedByTheLeader(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t)
-	lead := c.leader()
-	at := c.nodes[(lead+1)%3]
-	still := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for path, want := range map[string]int{
-		"/v1/flights/../tokens": http.StatusNotFound, "/v1/flights?state=%zz": http.StatusBadRequest, "/v1/flights?limit=1;a=2": http.StatusBadRequest,
-	} {
-		for _, n := range []*testNode{c.nodes[lead], at} {
-			r, err := http.NewRequest(http.MethodGet, n.server.url(), http.NoBody)
-			require.NoError(t, err)
-			path, query, _ := strings.Cut(path, "?")
-			r.URL.Opaque = strings.TrimPrefix(n.server.url(), "http:") + path
-			r.URL.RawQuery = query
-			answer, err := still.Do(r)
-			require.NoError(t, err)
-			_ = answer.Body.Close()
-			require.Equal(t, want, answer.StatusCode, "%s?%s at %s", path, query, n.name())
-		}
-	}
-	r, err := http.NewRequest(http.MethodGet, "https://"+c.names[lead]+"/v1/flights", http.NoBody)
-	require.NoError(t, err)
-	r.Header.Set(headerCaller, "10.0.0.1:1")
-	r.Header.Set(headerTokens, "yes")
-	answer, err := at.cluster.port.Client(c.names[lead]).RoundTrip(r)
-	require.NoError(t, err)
-	_ = answer.Body.Close()
-	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
-}
-
-// A body that does not arrive is a problem, and no empty answer of success.
-func TestCluster_IncompleteBodyIsAProblem(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t)
-	lead := c.leader()
-	for i, n := range c.nodes {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(n.server.url(), "http://"))
-		require.NoError(t, err)
-		_, err = conn.Write([]byte("POST /v1/flights:open HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))
-		require.NoError(t, err)
-		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-		answer, err := io.ReadAll(conn)
-		require.NoError(t, err)
-		require.Contains(t, string(answer), "HTTP/1.1 408 ", "node %s, the leader is %s", c.names[i], c.names[lead])
-		require.Contains(t, string(answer), `"request_incomplete"`)
-		require.NoError(t, conn.Close())
-	}
 }

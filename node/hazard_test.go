@@ -20,9 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -183,28 +181,6 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	}
 }
 
-// A process never uses a session of an earlier process, also for callers without a session of their own.
-func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
-	t.Parallel()
-	data := t.TempDir()
-	in := open(t, data, nil)
-	openAttempt(t, in.server.url(), "first-life")
-	err := in.stopNode()
-	require.NoError(t, err)
-	in = open(t, data, nil)
-	openAttempt(t, in.server.url(), "second-life")
-	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultRoot.Prefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
-	require.NoError(t, err, "%v, %v", claims, err)
-	require.Len(t, claims.Kvs, 2, "%v, %v", claims, err)
-	var sessions [2]flight.SessionID
-	for i, kv := range claims.Kvs {
-		value, err := lease.ParseClaimValue(string(kv.Value))
-		require.NoError(t, err)
-		sessions[i] = value.Session
-	}
-	require.NotEqual(t, sessions[1], sessions[0], "both processes claim under %s", sessions[0])
-}
-
 // A start fails with an etcd that knows less than the ledger, and with a ledger of another deployment than etcd's keys.
 func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	t.Parallel()
@@ -243,22 +219,6 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	require.NotEqual(t, http.StatusOK, status, "a token of another deployment was accepted: %s", body)
 	status, body = report(t, in.server.url(), a)
 	require.Equal(t, http.StatusOK, status, "report after both were restored: %d %s", status, body)
-}
-
-// A running node compacts the history of its etcd.
-func TestEtcdHistoryIsCompacted(t *testing.T) {
-	t.Parallel()
-	in := open(t, t.TempDir(), func(u *tuning) {
-		u.compactor = etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 100 * time.Millisecond}
-	})
-	put, err := in.etcd.client.Put(t.Context(), "k", "v")
-	require.NoError(t, err)
-	_, err = in.etcd.client.Put(t.Context(), "k", "w")
-	require.NoError(t, err)
-	await(t, "history is compacted", func() bool {
-		_, err := in.etcd.client.Get(t.Context(), "k", clientv3.WithRev(put.Header.Revision))
-		return errors.Is(err, rpctypes.ErrCompacted)
-	})
 }
 
 // With a full etcd new flights are rejected with the reason; receipts are returned and reports accepted.

@@ -419,12 +419,15 @@ func TestMayReplace(t *testing.T) {
 // Members are stored when they are newer, whichever half of them is.
 func TestMembers_NewerOnesCount(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t)
-	of := c.nodes[0].cluster
-	have := of.foundingAnswer().Members
-	require.NoError(t, of.storeMembers(members{Index: 0, Instances: map[string]string{"a": "old"}}))
+	have := members{Index: 7, Instances: map[string]string{"a": "new"}}
+	of := &cluster{path: filepath.Join(t.TempDir(), membersName), members: have}
+	changed, err := of.mergeMembers(members{Index: 0, Instances: map[string]string{"a": "old"}})
+	require.NoError(t, err)
+	require.False(t, changed)
 	require.Equal(t, have, of.foundingAnswer().Members)
-	require.NoError(t, of.storeMembers(members{Changed: 1 << 40, Replaced: map[string]replacement{"x": {Certificate: "y"}}}))
+	changed, err = of.mergeMembers(members{Changed: 1, Replaced: map[string]replacement{"x": {Certificate: "y"}}})
+	require.NoError(t, err)
+	require.True(t, changed)
 	again := &cluster{path: of.path}
 	require.NoError(t, again.readMembers())
 	require.Equal(t, have.Instances, again.members.Instances)

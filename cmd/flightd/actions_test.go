@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
 const chargeYAML = `action: charge
@@ -24,9 +21,8 @@ lane: { by: /customer, limit: 1 }
 
 // apply says what it does, a second time changes nothing, and what show prints can be applied.
 func TestActions_ApplyShowRemove(t *testing.T) {
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	s, _ := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	file := filepath.Join(t.TempDir(), "charge.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write(chargeYAML + "---\naction: mail\nrecovery: verify\nsettle_delay: 5s\nretention: 7d\n")
@@ -51,9 +47,8 @@ func TestActions_ApplyShowRemove(t *testing.T) {
 
 // A mistake in a file is named with its place, and nothing of any file is applied.
 func TestActions_MistakesInAFile(t *testing.T) {
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	s, _ := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
 	require.NoError(t, os.WriteFile(good, []byte(chargeYAML), 0o600))

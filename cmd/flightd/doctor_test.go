@@ -93,6 +93,14 @@ func TestDoctor_NoServer(t *testing.T) {
 	require.Equal(t, cli.ExitFailed, r.code, "one of two: %v", r)
 	require.Equal(t, doctor.StatusWarn, by["server"].Status, "one of two: %v", r)
 	require.NotEqual(t, doctor.StatusFail, by["lease"].Status, "one of two: %v", r)
+	require.Empty(t, by["cluster"].Status, "a lone node is no cluster")
+	other, _ := startFake(t)
+	by, r = s.runDoctor("--server", s.url()+","+other.url())
+	require.Equal(t, cli.ExitFailed, r.code, "two ledgers in one list: %v", r)
+	require.Equal(t, doctor.StatusFail, by["servers"].Status, "%v", r)
+	require.Contains(t, by["servers"].Do, "FLIGHTD_DEPLOYMENT")
+	by, _ = s.runDoctor("--server", s.url()+","+s.url())
+	require.Equal(t, doctor.StatusOK, by["servers"].Status)
 }
 
 // A token that other users of the machine may read is not used without a word.
