@@ -14,7 +14,9 @@ import (
 // flightd runs the program inside the test process, without a server.
 func flightd(env map[string]string, args ...string) result {
 	var out, errOut bytes.Buffer
-	code := run(context.Background(), cli.Terminal{
+	ctx, cancel := context.WithTimeout(context.Background(), 2*limit) // a node that starts by mistake ends
+	defer cancel()
+	code := run(ctx, cli.Terminal{
 		In: strings.NewReader(""), Out: &out, Err: &errOut, Env: func(k string) string { return env[k] },
 	}, args)
 	return result{out: out.String(), err: errOut.String(), code: code}
