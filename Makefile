@@ -44,12 +44,11 @@ race-compiled:
 unraced: ## runs what make test has and make race has not: with it, each test runs once
 	$(UNVETTED) -short -parallel 4 $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
 	$(UNVETTED) -short -run '$(TABLES)' ./remote
-	$(UNVETTED) -short -run '$(RATES)' ./node
 	$(UNVETTED) -C chaos -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, many jobs and sagas, changes of leader and restores
 	$(GO) test ./flight/... ./saga/... ./executor/... ./remote/...
-	$(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas' ./node
+	$(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas|$(RATES)' ./node
 	$(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles|TestFloods$$' -timeout 30m ./cmd/flightd
 
 night: ## runs what shows only in long runs, within an hour: make long, builds for other systems, soaks of clients, chaos and every planted bug

@@ -1,4 +1,4 @@
-// Package deploy_test tests what is delivered: release.sh, the Dockerfile and the systemd unit.
+// Package deploy_test tests what is delivered: release.sh and the Dockerfile. Package main of cmd/flightd tests the systemd unit.
 package deploy_test
 
 import (
@@ -114,22 +114,4 @@ func TestDockerfile_BuildsAsTheReleaseDoes(t *testing.T) {
 	for _, line := range []string{"FROM scratch", "USER 65532:65532", `ENTRYPOINT ["/flightd"]`, `CMD ["serve"]`, "EXPOSE 7420", "EXPOSE 9464", `HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/flightd", "ready"]`} {
 		require.Contains(t, last, line+"\n", "the image has no %s", line)
 	}
-}
-
-// TestUnit_StartsACommandThatThereIs: the unit starts an existing command and has type notify.
-func TestUnit_StartsACommandThatThereIs(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("systemd", "flightd.service"))
-	require.NoError(t, err)
-	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/flightd (.*)$`).FindStringSubmatch(string(data))
-	require.NotNil(t, start, "the unit does not start flightd, or is not of type notify")
-	require.NotContains(t, start[1], "--init", "a restart must not make a ledger")
-	require.Contains(t, string(data), "\nType=notify\n", "the unit does not start flightd, or is not of type notify")
-	require.Contains(t, string(data), "\nWatchdogSec=30\n")
-	require.Contains(t, string(data), "\nEnvironmentFile=-/etc/flightd/env\n")
-	require.NotContains(t, string(data), "IPAddress", "callers are on other machines")
-	c := exec.Command("go", append([]string{"run", "./cmd/flightd"}, append(strings.Fields(start[1]), "--help")...)...)
-	c.Dir = root
-	out, err := c.CombinedOutput()
-	require.NoError(t, err, "flightd %s: %v\n%s", start[1], err, out)
-	require.Contains(t, string(out), "flightd serve", "flightd %s: %v\n%s", start[1], err, out)
 }

@@ -17,6 +17,12 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
+func newCRM(t *testing.T) crmClient {
+	server := httptest.NewServer(NewCRM().Handler())
+	t.Cleanup(server.Close)
+	return crmClient{url: server.URL, http: server.Client()}
+}
+
 func TestCrashPoints_ReportsThenPausesOnce(t *testing.T) {
 	in, drill := io.Pipe()
 	out, caller := io.Pipe()

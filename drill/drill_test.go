@@ -49,6 +49,7 @@ func runDrill(t *testing.T, args ...string) (report Report, code int) {
 }
 
 func TestDrillAfterEffect(t *testing.T) {
+	t.Parallel()
 	report, code := runDrill(t, "--only", "after-effect,drop")
 	for _, row := range report.Rows {
 		require.Empty(t, row.Broken, "%s: %+v", row.ID, row.Facts)
@@ -60,6 +61,7 @@ func TestDrillAfterEffect(t *testing.T) {
 }
 
 func TestDrillWithoutFlightdFails(t *testing.T) {
+	t.Parallel()
 	report, code := runDrill(t, "--without-flightd")
 	require.Equal(t, 1, code)
 	require.Equal(t, 5, report.Broken)

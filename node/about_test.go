@@ -14,6 +14,7 @@ import (
 
 // About returns the exact compacted revision: 0 before the first compaction, then the revision of the last one.
 func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
+	t.Parallel()
 	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Interval = time.Hour }) // no compaction by the node
 	before := monitor{in.node}.about(t.Context())
 	require.NotNil(t, before.Etcd, "before: %+v", before.Etcd)

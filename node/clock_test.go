@@ -65,7 +65,7 @@ func testClockApart(t *testing.T, before, after time.Duration, third, over bool)
 	require.Eventually(t, func() bool {
 		status, body := send(0, admin, http.MethodPost, "/v1/tokens", `{"name":"pay","namespace":"default","expires_in_ms":3600000,"reason":"a test"}`)
 		return status < 300 && json.Unmarshal([]byte(body), &hour) == nil
-	}, 20*time.Second, 50*time.Millisecond, "the cluster has no first token")
+	}, waitLimit, 50*time.Millisecond, "the cluster has no first token")
 	open := func(i int, token, as string) (status int, body string) {
 		return send(i, token, http.MethodPost, "/v1/flights:open", fmt.Sprintf(
 			`{"action":"pay","id":"order","input":{"n":1},"nonce":%q,"ttl_ms":5000,"wait_ms":0,"recovery":"resend","provider_window_ms":3600000}`, nonce(as)))
@@ -92,7 +92,7 @@ func testClockApart(t *testing.T, before, after time.Duration, third, over bool)
 			_ = c.nodes[lead].store.TransferLeadership(t.Context(), c.nodes[0].cluster.instance)
 		}
 		return c.nodes[0].act.Load() != nil && c.nodes[0].store.Header().Wall > 0
-	}, 30*time.Second, 100*time.Millisecond, "node a does not lead")
+	}, waitLimit, 100*time.Millisecond, "node a does not lead")
 	status, body = send(1, hour.Token, http.MethodGet, "/v1/flights", "")
 	if over {
 		require.Equal(t, http.StatusUnauthorized, status, body)
@@ -103,7 +103,7 @@ func testClockApart(t *testing.T, before, after time.Duration, third, over bool)
 	require.Eventually(t, func() bool { // the first session ends
 		status, last = open(1, admin, "second")
 		return status != http.StatusConflict || !strings.Contains(last, string(wire.InFlight))
-	}, 40*time.Second, 200*time.Millisecond, "the key stays blocked")
+	}, waitLimit, 200*time.Millisecond, "the key stays blocked")
 	require.Equal(t, http.StatusConflict, status, last)
 	require.Contains(t, last, string(wire.InDoubt))
 }

@@ -139,7 +139,7 @@ func (c *testCluster) ready(i int) {
 	case <-c.ended[i].done:
 		require.NoError(c.t, c.ended[i].err, "node %s has ended", c.names[i])
 	case <-c.started[i]:
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitLimit):
 		require.Fail(c.t, "the node does not start", c.names[i])
 	}
 	require.Eventually(c.t, func() bool {
@@ -149,7 +149,7 @@ func (c *testCluster) ready(i int) {
 		}
 		_ = answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
-	}, 20*time.Second, 20*time.Millisecond, "node %s is not ready", c.names[i])
+	}, waitLimit, 20*time.Millisecond, "node %s is not ready", c.names[i])
 }
 
 // endOf waits until a node has ended by itself, and returns its error.
@@ -159,7 +159,7 @@ func (c *testCluster) endOf(i int) error {
 	case <-c.ended[i].done:
 		c.cancels[i] = nil
 		return c.ended[i].err
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitLimit):
 		require.Fail(c.t, "the node runs on", c.names[i])
 		return nil
 	}
@@ -176,7 +176,7 @@ func (c *testCluster) leader() (lead int) {
 			}
 		}
 		return false
-	}, 20*time.Second, 10*time.Millisecond, "no node leads")
+	}, waitLimit, 10*time.Millisecond, "no node leads")
 	return lead
 }
 
@@ -211,7 +211,7 @@ func TestCluster_RolledBackDiskDoesNotVote(t *testing.T) {
 	c.ready(away)
 	c.pay(away, 3, 6)
 	last := c.nodes[c.leader()].store.LastApplied().Index
-	require.Eventually(t, func() bool { return c.nodes[away].store.LastApplied().Index >= last }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[away].store.LastApplied().Index >= last }, waitLimit, 10*time.Millisecond)
 	require.NoError(t, c.nodes[away].record.Write(t.Context()))
 	c.stop(away)
 
@@ -272,7 +272,28 @@ func everyNodeTakesEveryRequest(t *trial) {
 			nodes := monitor{c.nodes[i].node}.clusterState().Nodes
 			at := slices.IndexFunc(nodes, func(n wire.ClusterNode) bool { return n.BackedUp.After(asked) })
 			return at >= 0 && nodes[at].Name == c.names[lead]
-		}, 10*time.Second, 20*time.Millisecond)
+		}, waitLimit, 20*time.Millisecond)
+	}
+
+	// A session of one node is renewed at the others, and a cancel that is asked for at one is told by the renewal at another.
+	follower, other := c.nodes[(lead+1)%3].server.url(), c.nodes[(lead+2)%3].server.url()
+	status, body, err = post(follower+"/v1/sessions", `{"ttl_ms":15000}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var session wire.SessionAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &session))
+	status, body, err = post(follower+"/v1/flights:open", `{"action":"pay","id":"cancelled","nonce":"`+nonce("cancelled")+`","session":"`+session.Session+`"}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &a))
+	running := c.fetch((lead+2)%3, http.MethodGet, "/v1/flights/"+a.FlightID, "")
+	cancel := c.fetch((lead+2)%3, http.MethodPost, "/v1/flights/"+a.FlightID+"/cancel", `{"reason":"a test","actor":"ada"}`, "If-Match", running.header.Get("ETag"))
+	require.Equal(t, http.StatusOK, cancel.status, cancel.body)
+	for range 2 {
+		status, body, err = post(other+"/v1/sessions/"+session.Session+"/renew", `{}`)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, body)
+		require.Contains(t, body, `"cancel_requested":["`+a.FlightID+`"]`)
 	}
 
 	// The leader goes away; a request at another node waits for the next one.
@@ -343,7 +364,7 @@ func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, body = report(t, url(0), open)
 		return status == http.StatusOK
-	}, 20*time.Second, 50*time.Millisecond, "the report is not accepted")
+	}, waitLimit, 50*time.Millisecond, "the report is not accepted")
 	require.NotContains(t, body, "fenced")
 	c.pay(2, 1, 2)
 }
@@ -398,28 +419,74 @@ func aRequestIsSentOnce(t *trial) {
 	require.NotEqual(t, http.StatusServiceUnavailable, status, body)
 }
 
-// Headers between nodes mean nothing when a caller sends them.
+// What callers send to any node of a cluster. Headers between nodes mean nothing when a caller sends them. A node passes a request on as it was
+// written, and a leader that asks for no tokens takes none from a node that does. A body that does not arrive is a problem, and no empty answer
+// of success.
 func TestCluster_CallersCannotPoseAsNodes(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t)
-	for i := range c.nodes {
-		r, err := http.NewRequest(http.MethodGet, c.nodes[i].server.url()+"/v1/flights", http.NoBody)
-		require.NoError(t, err)
-		r.Header.Set(headerCaller, "10.9.9.9:1")
-		r.Header.Set(headerNotLeader, "1")
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		_ = answer.Body.Close()
-		require.Equal(t, http.StatusOK, answer.StatusCode)
-		for _, path := range []string{foundingPath, statusPath} { // they are on the port between nodes alone
-			answer, err := http.Get(c.nodes[i].server.url() + path)
+	lead := c.leader()
+	t.Run("headers", func(t *testing.T) {
+		for i := range c.nodes {
+			r, err := http.NewRequest(http.MethodGet, c.nodes[i].server.url()+"/v1/flights", http.NoBody)
+			require.NoError(t, err)
+			r.Header.Set(headerCaller, "10.9.9.9:1")
+			r.Header.Set(headerNotLeader, "1")
+			answer, err := http.DefaultClient.Do(r)
 			require.NoError(t, err)
 			_ = answer.Body.Close()
-			require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+			require.Equal(t, http.StatusOK, answer.StatusCode)
+			for _, path := range []string{foundingPath, statusPath} { // they are on the port between nodes alone
+				answer, err := http.Get(c.nodes[i].server.url() + path)
+				require.NoError(t, err)
+				_ = answer.Body.Close()
+				require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+			}
+			_, err = http.Get("https://" + c.nodes[i].cluster.founding.Self.Address + statusPath)
+			require.Error(t, err, "the port between nodes takes nobody without a node's certificate")
 		}
-		_, err = http.Get("https://" + c.nodes[i].cluster.founding.Self.Address + statusPath)
-		require.Error(t, err, "the port between nodes takes nobody without a node's certificate")
-	}
+	})
+	t.Run("judged by the leader", func(t *testing.T) {
+		at := c.nodes[(lead+1)%3]
+		still := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		for path, want := range map[string]int{
+			"/v1/flights/../tokens": http.StatusNotFound, "/v1/flights?state=%zz": http.StatusBadRequest, "/v1/flights?limit=1;a=2": http.StatusBadRequest,
+		} {
+			for _, n := range []*testNode{c.nodes[lead], at} {
+				r, err := http.NewRequest(http.MethodGet, n.server.url(), http.NoBody)
+				require.NoError(t, err)
+				path, query, _ := strings.Cut(path, "?")
+				r.URL.Opaque = strings.TrimPrefix(n.server.url(), "http:") + path
+				r.URL.RawQuery = query
+				answer, err := still.Do(r)
+				require.NoError(t, err)
+				_ = answer.Body.Close()
+				require.Equal(t, want, answer.StatusCode, "%s?%s at %s", path, query, n.name())
+			}
+		}
+		r, err := http.NewRequest(http.MethodGet, "https://"+c.names[lead]+"/v1/flights", http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set(headerCaller, "10.0.0.1:1")
+		r.Header.Set(headerTokens, "yes")
+		answer, err := at.cluster.port.Client(c.names[lead]).RoundTrip(r)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	})
+	t.Run("an incomplete body", func(t *testing.T) {
+		for i, n := range c.nodes {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(n.server.url(), "http://"))
+			require.NoError(t, err)
+			_, err = conn.Write([]byte("POST /v1/flights:open HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))
+			require.NoError(t, err)
+			require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+			answer, err := io.ReadAll(conn)
+			require.NoError(t, err)
+			require.Contains(t, string(answer), "HTTP/1.1 408 ", "node %s, the leader is %s", c.names[i], c.names[lead])
+			require.Contains(t, string(answer), `"request_incomplete"`)
+			require.NoError(t, conn.Close())
+		}
+	})
 }
 
 // A member of etcd that lost its directory has lost sessions that live, and its votes. Its node does not start with an empty one.
@@ -480,7 +547,7 @@ func TestCluster_RenewalWithoutALeaderIsNeverRefused(t *testing.T) {
 	var session wire.SessionAnswer
 	require.NoError(t, json.Unmarshal([]byte(body), &session))
 	defer c.cut()()
-	require.Eventually(t, func() bool { return c.nodes[at].store.Leader() == "" }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[at].store.Leader() == "" }, waitLimit, 10*time.Millisecond)
 	renew := func(id string) (int, string) {
 		r, err := http.NewRequest(http.MethodPost, c.nodes[at].server.url()+"/v1/sessions/"+id+"/renew", strings.NewReader(`{}`))
 		require.NoError(t, err)
@@ -499,55 +566,4 @@ func TestCluster_RenewalWithoutALeaderIsNeverRefused(t *testing.T) {
 	require.Contains(t, body, `"trust_ms":0`)
 	status, body = renew("ses_neverseen")
 	require.Equal(t, http.StatusServiceUnavailable, status, body)
-}
-
-// A node passes a request on as it was written, and a leader that asks for no tokens takes none from a node that does.
-func TestCluster_RequestsAreJudgedByTheLeader(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t)
-	lead := c.leader()
-	at := c.nodes[(lead+1)%3]
-	still := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for path, want := range map[string]int{
-		"/v1/flights/../tokens": http.StatusNotFound, "/v1/flights?state=%zz": http.StatusBadRequest, "/v1/flights?limit=1;a=2": http.StatusBadRequest,
-	} {
-		for _, n := range []*testNode{c.nodes[lead], at} {
-			r, err := http.NewRequest(http.MethodGet, n.server.url(), http.NoBody)
-			require.NoError(t, err)
-			path, query, _ := strings.Cut(path, "?")
-			r.URL.Opaque = strings.TrimPrefix(n.server.url(), "http:") + path
-			r.URL.RawQuery = query
-			answer, err := still.Do(r)
-			require.NoError(t, err)
-			_ = answer.Body.Close()
-			require.Equal(t, want, answer.StatusCode, "%s?%s at %s", path, query, n.name())
-		}
-	}
-	r, err := http.NewRequest(http.MethodGet, "https://"+c.names[lead]+"/v1/flights", http.NoBody)
-	require.NoError(t, err)
-	r.Header.Set(headerCaller, "10.0.0.1:1")
-	r.Header.Set(headerTokens, "yes")
-	answer, err := at.cluster.port.Client(c.names[lead]).RoundTrip(r)
-	require.NoError(t, err)
-	_ = answer.Body.Close()
-	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
-}
-
-// A body that does not arrive is a problem, and no empty answer of success.
-func TestCluster_IncompleteBodyIsAProblem(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t)
-	lead := c.leader()
-	for i, n := range c.nodes {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(n.server.url(), "http://"))
-		require.NoError(t, err)
-		_, err = conn.Write([]byte("POST /v1/flights:open HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))
-		require.NoError(t, err)
-		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-		answer, err := io.ReadAll(conn)
-		require.NoError(t, err)
-		require.Contains(t, string(answer), "HTTP/1.1 408 ", "node %s, the leader is %s", c.names[i], c.names[lead])
-		require.Contains(t, string(answer), `"request_incomplete"`)
-		require.NoError(t, conn.Close())
-	}
 }

@@ -17,6 +17,7 @@ import (
 // TestContract replays the conversations of httpapi/testdata/contract with a real node and validates every request and
 // answer against the OpenAPI document. Together they contain every successful answer.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../httpapi/testdata/contract/*.http")
 	require.NoError(t, err, "there are no conversations: %v", err)
 	require.NotEqual(t, 0, len(files), "there are no conversations: %v", err)

@@ -40,6 +40,7 @@ func (n *runningNode) statusAs(token string) int {
 
 // The first token is made once. It is replaced only when an operator gives a reason, and the old one is then invalid.
 func TestFirstToken(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	n, first := startClosed(t, data, nil)
 	require.Equal(t, http.StatusOK, n.statusAs(first))
@@ -56,6 +57,7 @@ func TestFirstToken(t *testing.T) {
 
 // A process that died after it wrote the file finds its token there, and so does an operator who has put one there.
 func TestFirstTokenFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	inFile := func(c *Config) { c.FirstToken.File = file }
 	given := auth.NewSecret(flight.AllNamespaces)
@@ -88,6 +90,7 @@ func TestFirstTokenFile(t *testing.T) {
 // A used token does not reach another ledger, also not if the operator had put it there: its callers would repeat their
 // effects on a ledger that does not know them. The ledger that uses the token accepts it again.
 func TestFirstTokenFileOfAnotherDeployment(t *testing.T) {
+	t.Parallel()
 	for _, given := range []bool{true, false} {
 		file, data := filepath.Join(t.TempDir(), "token"), t.TempDir()
 		if given {

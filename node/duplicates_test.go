@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -46,6 +45,7 @@ func done(context.Context, *effect.Attempt) (effect.Answer, error) {
 
 // Duplicate calls in this process are counted, of callers that joined a running call and of later callers.
 func TestDuplicatesInThisProcessAreCounted(t *testing.T) {
+	t.Parallel()
 	r := embedded(t)
 	call := effect.Call{Key: flight.MustKey("test/charge/1")}
 	start, entered := make(chan struct{}), make(chan struct{}, 10)
@@ -76,34 +76,5 @@ func TestDuplicatesInThisProcessAreCounted(t *testing.T) {
 		var h wire.History
 		require.NoError(t, json.NewDecoder(answer.Body).Decode(&h))
 		return h.Duplicates != nil && h.Duplicates.Count == 7
-	}, 10*time.Second, 10*time.Millisecond, "the ledger lacks the 7 duplicates")
-}
-
-// BenchmarkReplay measures replays of 20,000 keys in turn within the process, with and without the duplicate count.
-func BenchmarkReplay(b *testing.B) {
-	ex := embedded(b).Executor.(countingDoer)
-	calls := make([]effect.Call, 20_000)
-	var filling sync.WaitGroup
-	for worker := range 64 {
-		filling.Go(func() {
-			for n := worker; n < len(calls); n += 64 {
-				calls[n].Key = flight.MustKey(fmt.Sprintf("test/charge/order-%d", n))
-				if _, err := ex.Do(b.Context(), calls[n], done); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	}
-	filling.Wait()
-	for _, c := range []struct {
-		name string
-		doer effect.Doer
-	}{{"counted", ex}, {"plain", ex.Doer}, {"counted", ex}, {"plain", ex.Doer}} {
-		b.Run(c.name, func(b *testing.B) {
-			for n := range b.N {
-				_, err := c.doer.Do(b.Context(), calls[n*7919%len(calls)], done)
-				require.NoError(b, err)
-			}
-		})
-	}
+	}, waitLimit, 10*time.Millisecond, "the ledger lacks the 7 duplicates")
 }

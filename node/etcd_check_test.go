@@ -51,6 +51,8 @@ func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+	t.Parallel()
+	used := usedEtcdDir(t, 10_000)
 	for name, test := range map[string]struct {
 		damage func(t *testing.T, wal, db string)
 		says   string
@@ -70,7 +72,9 @@ func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 		}, "the database"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := usedEtcdDir(t, 10_000)
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.CopyFS(dir, os.DirFS(used)))
 			logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
 			require.NoError(t, err, "%v %v", logs, err)
 			require.Len(t, logs, 1, "%v %v", logs, err)
@@ -90,6 +94,7 @@ func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 
 // An intact directory starts, also after snapshots, and without a database as long as the log is complete.
 func TestEtcd_IntactDirectoryStarts(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		every  uint64
 		change func(db string) error
@@ -100,6 +105,7 @@ func TestEtcd_IntactDirectoryStarts(t *testing.T) {
 		"database of zero": {10_000, func(db string) error { return os.Truncate(db, 0) }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := usedEtcdDir(t, test.every)
 			err := test.change(filepath.Join(dir, "member", "snap", "db"))
 			require.NoError(t, err)
@@ -116,6 +122,7 @@ func TestEtcd_IntactDirectoryStarts(t *testing.T) {
 // Etcd logs the fatal entry in one of its own goroutines, where no caller can recover. The member never closes its
 // files, so the test runs it in another process.
 func TestEtcd_FatalLogIsReturnedAsError(t *testing.T) {
+	t.Parallel()
 	const alone = "FLIGHTD_TEST_DIR"
 	dir := os.Getenv(alone)
 	if dir == "" {
@@ -141,6 +148,7 @@ func TestEtcd_FatalLogIsReturnedAsError(t *testing.T) {
 // A database locked by another process is reported as locked, not as damaged: on damage an operator moves the directory
 // away.
 func TestEtcd_LockedByAnotherProcess(t *testing.T) {
+	t.Parallel()
 	dir := usedEtcdDir(t, 1000)
 	db, err := bolt.Open(filepath.Join(dir, "member", "snap", "db"), 0o600, nil)
 	require.NoError(t, err)
@@ -153,6 +161,7 @@ func TestEtcd_LockedByAnotherProcess(t *testing.T) {
 
 // A new node whose etcd has started with the id of the removed member starts as the member that the leader has added.
 func TestSetStaleMemberAside(t *testing.T) {
+	t.Parallel()
 	dir := usedEtcdDir(t, 1000)
 	_, member, err := scanWAL(filepath.Join(dir, "member", "wal"))
 	require.NoError(t, err)

@@ -14,7 +14,8 @@ import (
 // A member that ends after the creation of its log and before the first entry has no voters, not even itself. The next
 // start must not wait for a leader for ever.
 func TestEtcd_InterruptedFirstStartIsRepeated(t *testing.T) {
-	for range 8 {
+	t.Parallel()
+	for range 3 {
 		data := t.TempDir()
 		ctx, cut := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -26,7 +27,7 @@ func TestEtcd_InterruptedFirstStartIsRepeated(t *testing.T) {
 		}
 		cut()
 		<-ended // its error does not matter
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		ready := make(chan struct{})
 		cfg := Dev(data, "127.0.0.1:0")
 		cfg.Ready = func(Ready) { close(ready) }
@@ -50,10 +51,11 @@ func exists(path string) bool {
 
 // Run returns nil when it is stopped during the start.
 func TestStopDuringStartReturnsNil(t *testing.T) {
-	for after := range 12 {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*10*time.Millisecond, errors.New("stopped by the test"))
+	t.Parallel()
+	for after := range 6 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*20*time.Millisecond, errors.New("stopped by the test"))
 		err := Run(ctx, Dev(t.TempDir(), "127.0.0.1:0"))
-		require.NoError(t, err, "stopped after %d ms: %v", after*10, err)
+		require.NoError(t, err, "stopped after %d ms: %v", after*20, err)
 		cancel()
 	}
 }

@@ -133,7 +133,7 @@ func TestExternalEtcd_StoppedAndStartedAgain(t *testing.T) {
 	status, body := report(t, url, done)
 	require.Equal(t, http.StatusOK, status, body)
 	p.Process(0).Kill()
-	require.Eventually(t, func() bool { return !monitor{in.node}.readiness(t.Context()).Ready }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return !monitor{in.node}.readiness(t.Context()).Ready }, waitLimit, 50*time.Millisecond)
 	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","ttl_ms":15000,"wait_ms":0}`)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, status, body)
@@ -142,7 +142,7 @@ func TestExternalEtcd_StoppedAndStartedAgain(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, body)
 	p.Start(0)
 	back := time.Now()
-	require.Eventually(t, func() bool { return monitor{in.node}.readiness(t.Context()).Ready }, 15*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return monitor{in.node}.readiness(t.Context()).Ready }, waitLimit, 50*time.Millisecond)
 	t.Logf("ready %v after etcd", time.Since(back).Round(time.Millisecond))
 	status, body = report(t, url, a)
 	require.Equal(t, http.StatusOK, status, body)
@@ -189,7 +189,7 @@ func TestExternalEtcd_Cluster(t *testing.T) {
 	c.start(0)
 	select {
 	case <-c.started[0]: // it is not ready
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitLimit):
 		require.Fail(t, "the node does not start")
 	}
 	require.Eventually(t, func() bool {
@@ -197,7 +197,7 @@ func TestExternalEtcd_Cluster(t *testing.T) {
 			_ = c.nodes[lead].store.TransferLeadership(t.Context(), c.nodes[0].cluster.instance)
 		}
 		return c.nodes[0].act.Load() != nil
-	}, 20*time.Second, 50*time.Millisecond, "node a does not lead")
+	}, waitLimit, 50*time.Millisecond, "node a does not lead")
 	payEventually(t, c, 1, "another-leads")
 	require.Nil(t, c.nodes[0].act.Load())
 }
@@ -213,7 +213,7 @@ func payEventually(t *testing.T, c *testCluster, i int, id string) {
 			t.Log(status, body)
 		}
 		return status == http.StatusCreated
-	}, 20*time.Second, 100*time.Millisecond)
+	}, waitLimit, 100*time.Millisecond)
 }
 
 // oldEtcd is the server of an etcd that flightd does not support.
@@ -227,6 +227,7 @@ func (oldEtcd) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, e
 
 // A start does not wait for an etcd whose version is not supported.
 func TestExternalEtcd_OldVersionIsRejected(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer()
@@ -262,7 +263,7 @@ func TestExternalEtcd_StrangersWait(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- Run(ctx, cfg) }()
-		require.Eventually(t, func() bool { return strings.Contains(said.String(), "the start waits for it") }, 10*time.Second, 10*time.Millisecond, name)
+		require.Eventually(t, func() bool { return strings.Contains(said.String(), "the start waits for it") }, waitLimit, 10*time.Millisecond, name)
 		if name == "another CA" { // etcd closes the connection of a client without a certificate
 			require.Contains(t, said.String(), "x509")
 		}

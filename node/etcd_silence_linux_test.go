@@ -32,7 +32,7 @@ func TestCluster_SilentConnectionsOfEtcdEnd(t *testing.T) {
 			}
 		}
 		return limited >= 12 // this member's end of its eight streams, and the dialing end of the four between the others
-	}, 20*time.Second, 50*time.Millisecond)
+	}, waitLimit, 50*time.Millisecond)
 }
 
 func TestMemberConnections_OthersAreLeftAlone(t *testing.T) {

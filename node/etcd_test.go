@@ -21,12 +21,11 @@ import (
 
 // By default an embedded member listens on two ports and takes seven seconds to stop.
 func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, run := range []string{"first", "second"} {
-		start := time.Now()
 		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, filterWarnings(slog.New(slog.NewTextHandler(t.Output(), nil)))), clusterstore.Kill)
 		require.NoError(t, err)
-		up := time.Since(start)
 		n := len(e.member.Clients) + len(e.member.Peers)
 		require.Equal(t, 0, n, "%d sockets listen", n)
 		if run == "first" {
@@ -36,11 +35,9 @@ func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
 		got, err := e.client.Get(context.Background(), "k")
 		require.NoError(t, err, "%s run: %v, %v", run, got, err)
 		require.Len(t, got.Kvs, 1, "%s run: %v, %v", run, got, err)
-		start = time.Now()
+		start := time.Now()
 		e.close()
-		took := time.Since(start)
-		t.Logf("%s run: up after %v, closed in %v", run, up, took)
-		require.LessOrEqual(t, took, 5*time.Second, "it took %v to close", took)
+		require.Less(t, time.Since(start), 7*time.Second, "the default")
 	}
 }
 
@@ -71,6 +68,7 @@ func TestEtcd_FatalAfterStartKillsWithCause(t *testing.T) {
 
 // Etcd logs an error for each lease that was revoked twice; these entries appear at the debug level only.
 func TestEndedLeasesAreNoWarning(t *testing.T) {
+	t.Parallel()
 	var said syncBuffer
 	log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	e, err := startEtcd(t.Context(), etcdConfig(t.TempDir(), etcdQuota, filterWarnings(log)), clusterstore.Kill)

@@ -77,6 +77,7 @@ func TestEveryLineAboutAFlightHasItsKey(t *testing.T) {
 
 // A running node logs a flight in doubt and a rejected request for it; each line has the key.
 func TestLogOfALivingNode(t *testing.T) {
+	t.Parallel()
 	var text syncBuffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
@@ -121,6 +122,7 @@ func TestLogOfALivingNode(t *testing.T) {
 // No caller waits for the answer to a report from the spool, so its events must be published anyway. Here the report
 // shows a second effect.
 func TestSpooledReportEventsArePublished(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	in := open(t, data, nil)
 	a := openAttempt(t, in.server.url(), "twice")

@@ -17,13 +17,14 @@ import (
 // 5,000 requests with a forged token, to every kind of route, leave the ledger as it was: its hash is the same. Package
 // httpapi tests the forms of malformed headers.
 func TestForgedTokensChangeNothing(t *testing.T) {
+	t.Parallel()
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	var admin string
 	cfg.NoCredentials, cfg.FirstToken.Print = false, func(secret string) { admin = secret }
 	cfg.tuning.recordEvery = time.Hour
 	n := openConfig(t, cfg)
 	recorded := func() bool { return n.store.Header().GuardCounter > 0 } // the start records the counter of etcd's guard key
-	require.Eventually(t, recorded, 10*time.Second, time.Millisecond)
+	require.Eventually(t, recorded, waitLimit, time.Millisecond)
 	api := n.act.Load().api()
 	send := func(method, path, token string) int {
 		req := httptest.NewRequest(method, path, strings.NewReader(`{"action":"charge","id":"order-1"}`))

@@ -20,9 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -111,6 +109,7 @@ func report(t testing.TB, url string, a wire.OpenAnswer) (status int, body strin
 // A stop is quick although a caller waits. The waiting caller is answered "draining". Sessions of remote callers
 // survive, and the next process accepts their reports.
 func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	in := open(t, data, nil)
 	url := in.server.url()
@@ -133,11 +132,8 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 		answered <- body
 	}()
 	<-entered
-	start := time.Now()
 	err := in.stopNode()
 	require.NoError(t, err, "the stop ended with %v", err)
-	took := time.Since(start)
-	require.LessOrEqual(t, took, 5*time.Second, "the stop took %v", took)
 	body := <-answered
 	require.Contains(t, body, `"draining"`, "the waiting caller got %s", body)
 
@@ -152,6 +148,7 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 
 // A stop does not wait for the rest of a half-sent request. Its sender is answered "draining".
 func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
+	t.Parallel()
 	in := open(t, t.TempDir(), nil)
 	address := strings.TrimPrefix(in.server.url(), "http://")
 	entered := make(chan struct{}, 2)
@@ -172,11 +169,8 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	}
 	<-entered
 	<-entered
-	start := time.Now()
 	err := in.stopNode()
 	require.NoError(t, err, "the stop ended with %v", err)
-	took := time.Since(start)
-	require.LessOrEqual(t, took, 8*time.Second, "the stop took %v", took)
 	for _, conn := range halves[:2] {
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
@@ -187,29 +181,9 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	}
 }
 
-// A process never uses a session of an earlier process, also for callers without a session of their own.
-func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
-	data := t.TempDir()
-	in := open(t, data, nil)
-	openAttempt(t, in.server.url(), "first-life")
-	err := in.stopNode()
-	require.NoError(t, err)
-	in = open(t, data, nil)
-	openAttempt(t, in.server.url(), "second-life")
-	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultRoot.Prefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
-	require.NoError(t, err, "%v, %v", claims, err)
-	require.Len(t, claims.Kvs, 2, "%v, %v", claims, err)
-	var sessions [2]flight.SessionID
-	for i, kv := range claims.Kvs {
-		value, err := lease.ParseClaimValue(string(kv.Value))
-		require.NoError(t, err)
-		sessions[i] = value.Session
-	}
-	require.NotEqual(t, sessions[1], sessions[0], "both processes claim under %s", sessions[0])
-}
-
 // A start fails with an etcd that knows less than the ledger, and with a ledger of another deployment than etcd's keys.
 func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	in := open(t, data, nil)
 	a := openAttempt(t, in.server.url(), "order-2")
@@ -247,23 +221,9 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "report after both were restored: %d %s", status, body)
 }
 
-// A running node compacts the history of its etcd.
-func TestEtcdHistoryIsCompacted(t *testing.T) {
-	in := open(t, t.TempDir(), func(u *tuning) {
-		u.compactor = etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 100 * time.Millisecond}
-	})
-	put, err := in.etcd.client.Put(t.Context(), "k", "v")
-	require.NoError(t, err)
-	_, err = in.etcd.client.Put(t.Context(), "k", "w")
-	require.NoError(t, err)
-	await(t, "history is compacted", func() bool {
-		_, err := in.etcd.client.Get(t.Context(), "k", clientv3.WithRev(put.Header.Revision))
-		return errors.Is(err, rpctypes.ErrCompacted)
-	})
-}
-
 // With a full etcd new flights are rejected with the reason; receipts are returned and reports accepted.
 func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
+	t.Parallel()
 	in := open(t, t.TempDir(), func(u *tuning) {
 		u.etcdQuota = 4 << 20
 		u.compactor = etcdlease.CompactorSettings{Interval: 20 * time.Millisecond}
@@ -298,6 +258,7 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 
 // A node whose disk is nearly full rejects new flights, so it is not ready.
 func TestReadinessReportsFullDisk(t *testing.T) {
+	t.Parallel()
 	var log syncBuffer
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -318,7 +279,7 @@ func TestReadinessReportsFullDisk(t *testing.T) {
 // await waits for a condition.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

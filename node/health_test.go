@@ -12,6 +12,7 @@ import (
 
 // A node is alive while its handler answers and its ledger applies proposals.
 func TestAlive(t *testing.T) {
+	t.Parallel()
 	in := open(t, t.TempDir(), nil)
 	before, _ := in.store.Applied()
 	require.NoError(t, monitor{in.node}.alive(t.Context()))

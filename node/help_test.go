@@ -6,7 +6,11 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 )
+
+// waitLimit bounds each wait for a state. It is far longer than any of them takes, also on a busy machine.
+const waitLimit = time.Minute
 
 // trial is one run of a test that expects one leader all the time.
 type trial struct {

@@ -24,6 +24,7 @@ func closed(data string) Config {
 // A start with a directory that is absent, empty or another one creates nothing there: an empty ledger would let every
 // effect happen again.
 func TestRun_AWrongDirectoryIsNoEmptyLedger(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	deployment, err := Init(t.Context(), closed(data))
 	require.NoError(t, err)
@@ -52,6 +53,7 @@ func TestRun_AWrongDirectoryIsNoEmptyLedger(t *testing.T) {
 // Init rejects a directory with anything in it, except for what its own interrupted start leaves, the first token and
 // the folder that every new volume has.
 func TestInit_NeedsAnEmptyDirectory(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	_, err := Init(t.Context(), closed(data))
 	require.NoError(t, err)
@@ -88,6 +90,7 @@ func TestInit_NeedsAnEmptyDirectory(t *testing.T) {
 
 // A start that is bound to one deployment serves no other ledger, and creates none.
 func TestRun_APinnedNodeServesOneDeployment(t *testing.T) {
+	t.Parallel()
 	data, other := t.TempDir(), t.TempDir()
 	deployment, err := Init(t.Context(), closed(data))
 	require.NoError(t, err)
@@ -115,6 +118,7 @@ func TestRun_APinnedNodeServesOneDeployment(t *testing.T) {
 
 // The node says what its ledger holds.
 func TestLedgerInfo(t *testing.T) {
+	t.Parallel()
 	in := open(t, t.TempDir(), nil)
 	require.True(t, ledgerInfo(in.store, true).Empty)
 	for _, id := range []string{"1", "2", "3"} {
@@ -135,6 +139,7 @@ func TestLedgerInfo(t *testing.T) {
 
 // The figures of the ledger are shown where the metrics have them, and not to a caller without a token.
 func TestReadyz_ShowsTheLedger(t *testing.T) {
+	t.Parallel()
 	var metricsURL string
 	n, _ := startClosed(t, t.TempDir(), func(c *Config) {
 		c.Listen.Metrics = "127.0.0.1:0"
@@ -157,6 +162,7 @@ func TestReadyz_ShowsTheLedger(t *testing.T) {
 
 // A first token that cannot be stored leaves no ledger behind.
 func TestInit_ChecksTheFirstTokenFileFirst(t *testing.T) {
+	t.Parallel()
 	parent := t.TempDir()
 	readable := filepath.Join(parent, "readable")
 	require.NoError(t, os.WriteFile(readable, nil, 0o644))

@@ -99,10 +99,10 @@ func TestMoveIntoCluster_LearnerFirst(t *testing.T) {
 	require.Eventually(t, func() bool {
 		all, _, err := replacements(first.store.Documents(flight.KindReplacement))
 		return err == nil && all["c"].Etcd != 0
-	}, 30*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	c.stop(2)
 	c.start(1)
-	require.Eventually(t, func() bool { v := first.cluster.viewOf("b"); return v != nil && v.status.Joins != "" }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { v := first.cluster.viewOf("b"); return v != nil && v.status.Joins != "" }, waitLimit, time.Millisecond)
 	c.start(2)
 	for i := 1; i < 3; i++ {
 		c.ready(i)

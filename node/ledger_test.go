@@ -14,6 +14,7 @@ import (
 // The real ledger passes the same suite as the fake of package flightdtest, so proofs with the fake hold for the
 // ledger.
 func TestStoreConformsToLedger(t *testing.T) {
+	t.Parallel()
 	executortest.Run(t, func(t *testing.T) executortest.Store {
 		store, err := clusterstore.Open(t.Context(), clusterstore.Config{Dir: t.TempDir()})
 		require.NoError(t, err)

@@ -28,11 +28,12 @@ func TestLogs_ExpectedLines(t *testing.T) {
 
 // A start that raises the feature level logs it, once.
 func TestLogs_FeatureLevel(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	in := openConfig(t, cfg)
-	require.Eventually(t, func() bool { h := in.store.Header(); return h.FeatureLevel() == flight.MaxLevel }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { h := in.store.Header(); return h.FeatureLevel() == flight.MaxLevel }, waitLimit, 10*time.Millisecond)
 	require.NoError(t, in.stopNode())
 	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("the feature level of the ledger rose")), out.String())
 }

@@ -88,10 +88,16 @@ func named(text string) []string {
 	return slices.Compact(all)
 }
 
-// All metrics named in alert rules, dashboard and documentation are exported by a running node.
+// All metrics named in alert rules, dashboard and documentation are exported by a running node, all exported ones are in the table of
+// docs/monitoring.md, and the end of the certificate is one of them.
 func TestEveryNamedMetricIsExported(t *testing.T) {
-	r := monitoredNode(t, withTLS(newAuthority(t)))
-	shown := exported(body(t, r.Metrics+"/metrics"))
+	t.Parallel()
+	a := newAuthority(t)
+	a.write(1)
+	r := monitoredNode(t, func(c *Config) { c.Listen.TLS = a.files() })
+	require.True(t, strings.HasPrefix(r.URL, "https://"))
+	text := body(t, r.Metrics+"/metrics")
+	shown := exported(text)
 	for file, most := range map[string]int{
 		"../deploy/prometheus/alerts.yml": 12, "../deploy/grafana/flightd.json": 30, "../docs/monitoring.md": 40,
 	} {
@@ -103,41 +109,25 @@ func TestEveryNamedMetricIsExported(t *testing.T) {
 			require.True(t, shown[name], "%s names %s, which is not exported", file, name)
 		}
 	}
-}
-
-// All exported metrics are in the table of docs/monitoring.md.
-func TestEveryMetricIsDocumented(t *testing.T) {
-	r := monitoredNode(t, withTLS(newAuthority(t)))
-	text, err := os.ReadFile("../docs/monitoring.md")
+	document, err := os.ReadFile("../docs/monitoring.md")
 	require.NoError(t, err)
-	for line := range strings.Lines(body(t, r.Metrics+"/metrics")) {
+	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE flightd_"); ok {
 			name, _, _ := strings.Cut(rest, " ")
-			require.Contains(t, string(text), "\n| `flightd_"+name+"` |")
+			require.Contains(t, string(document), "\n| `flightd_"+name+"` |")
 		}
 	}
-}
-
-func withTLS(a *authority) func(*Config) {
-	a.write(1)
-	return func(c *Config) { c.Listen.TLS = a.files() }
-}
-
-func TestCertificateExpiryIsExported(t *testing.T) {
-	a := newAuthority(t)
-	r := monitoredNode(t, withTLS(a))
-	require.True(t, strings.HasPrefix(r.URL, "https://"))
 	file, err := os.ReadFile(a.path("cert.pem"))
 	require.NoError(t, err)
 	chain, err := cert.Parse(file)
 	require.NoError(t, err)
-	require.Contains(t, body(t, r.Metrics+"/metrics"),
-		"\nflightd_tls_certificate_expiry_timestamp_seconds "+strconv.FormatFloat(float64(chain[0].NotAfter.Unix()), 'g', -1, 64)+"\n")
+	require.Contains(t, text, "\nflightd_tls_certificate_expiry_timestamp_seconds "+strconv.FormatFloat(float64(chain[0].NotAfter.Unix()), 'g', -1, 64)+"\n")
 }
 
 // A node that requires tokens serves metrics and health at its second address to other machines, too, and metrics
 // nowhere else. Neither address lets a web page of another origin read an answer.
 func TestMonitoringWithCredentials(t *testing.T) {
+	t.Parallel()
 	r := monitoredNode(t, func(c *Config) { c.NoCredentials, c.FirstToken.Print = false, func(string) {} })
 	for _, path := range []string{"/metrics", "/metrics/etcd", "/metrics/raft", "/livez", "/readyz", "/problems/in_doubt"} {
 		for _, base := range []string{r.Metrics, r.URL} {
@@ -162,6 +152,7 @@ func TestMonitoringWithCredentials(t *testing.T) {
 }
 
 func TestMetricsOfALivingNode(t *testing.T) {
+	t.Parallel()
 	r := monitoredNode(t)
 	for _, base := range []string{r.URL, r.Metrics} {
 		ours := body(t, base+"/metrics")
@@ -188,6 +179,7 @@ func TestMetricsOfALivingNode(t *testing.T) {
 
 // The metrics address serves metrics and health only.
 func TestMetricsAddressHasNothingElse(t *testing.T) {
+	t.Parallel()
 	r := monitoredNode(t)
 	ask := func(method, path, host string) (*http.Response, wire.Problem) {
 		req, err := http.NewRequest(method, r.Metrics+path, nil)
@@ -226,6 +218,7 @@ func TestMetricsAddressIsLoopback(t *testing.T) {
 
 // Scrapes during a stop are answered and do not disturb it.
 func TestScrapesDuringAStop(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	cfg.Listen.Metrics = "127.0.0.1:0"

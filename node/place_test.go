@@ -16,6 +16,7 @@ import (
 // TestCopiedDirectoryIsRejected: a copy is rejected at each start, in another place and put back over the original; the
 // original and a moved directory are accepted.
 func TestCopiedDirectoryIsRejected(t *testing.T) {
+	t.Parallel()
 	parent := t.TempDir()
 	data, moved, copied := filepath.Join(parent, "data"), filepath.Join(parent, "moved"), filepath.Join(parent, "copied")
 	start := func(dir string) error {
@@ -54,6 +55,7 @@ func TestCopiedDirectoryIsRejected(t *testing.T) {
 
 // A start that finds a copy before all of its files have arrived does not make it an original.
 func TestIncompleteCopyIsRejected(t *testing.T) {
+	t.Parallel()
 	parent := t.TempDir()
 	data, copied := filepath.Join(parent, "data"), filepath.Join(parent, "copied")
 	in := open(t, data, nil)
@@ -74,6 +76,7 @@ func TestIncompleteCopyIsRejected(t *testing.T) {
 // An operator's word is about one directory and its ledger: not about a copy of both, and not about another ledger that is
 // put there before the start.
 func TestAcceptanceOfAnotherCopyIsIgnored(t *testing.T) {
+	t.Parallel()
 	parent := t.TempDir()
 	data, copied := filepath.Join(parent, "data"), filepath.Join(parent, "copied")
 	in := open(t, data, nil)
@@ -93,6 +96,7 @@ func TestAcceptanceOfAnotherCopyIsIgnored(t *testing.T) {
 
 // A copy of a running node's directory was not only moved, whatever an operator says.
 func TestMovedDirectoryWasStopped(t *testing.T) {
+	t.Parallel()
 	parent := t.TempDir()
 	data, copied := filepath.Join(parent, "data"), filepath.Join(parent, "copied")
 	in := open(t, data, nil)
@@ -113,6 +117,7 @@ func TestMovedDirectoryWasStopped(t *testing.T) {
 
 // A restored backup was not only moved, whatever an operator says, also where it was accepted before.
 func TestRestoredDirectoryWasNotOnlyMoved(t *testing.T) {
+	t.Parallel()
 	parent := t.TempDir()
 	backup, restored := filepath.Join(parent, "backup"), filepath.Join(parent, "restored")
 	in := open(t, filepath.Join(parent, "data"), nil)

@@ -109,7 +109,7 @@ func TestProgram_StopWaitsForRunningEffects(t *testing.T) {
 		c.cancels[stopped]()
 		c.cancels[stopped] = nil
 		other := c.nodes[(lead+2)%3]
-		require.Eventually(t, func() bool { l := other.store.Leader(); return l != "" && l != c.names[stopped] }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { l := other.store.Leader(); return l != "" && l != c.names[stopped] }, waitLimit, 10*time.Millisecond)
 		select {
 		case <-c.ended[stopped].done:
 			require.Fail(t, "the node has not waited for the effect")
@@ -144,7 +144,7 @@ func TestProgram_ReportWaitsForALeader(t *testing.T) {
 	c.start(at)
 	c.ready(at)
 	require.Zero(t, payOnce(t, c.nodes[at:at+1], "cut"))
-	require.Eventually(t, func() bool { return c.nodes[at].program.Load().SpooledReports() == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[at].program.Load().SpooledReports() == 0 }, waitLimit, 10*time.Millisecond)
 }
 
 // The session of a program's running effect ends in etcd under it, as when etcd was cut off from all nodes. The leader asks the
@@ -179,10 +179,10 @@ func TestProgram_LostSessionOfALivingNode(t *testing.T) {
 			require.Len(t, sessions, 1)
 			c.revoke(sessions[0])
 			if answers {
-				require.Eventually(t, func() bool { return asked.Load() >= 5 }, 30*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return asked.Load() >= 5 }, waitLimit, 10*time.Millisecond)
 				require.Equal(t, flight.StateRunning, state())
 			} else {
-				require.Eventually(t, func() bool { return state() == flight.StateInDoubt }, 20*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return state() == flight.StateInDoubt }, waitLimit, 10*time.Millisecond)
 			}
 			return effect.Answer{}, nil
 		})

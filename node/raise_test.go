@@ -22,6 +22,7 @@ func dieInRaise(t *testing.T, a *actor) {
 }
 
 func TestHazard66_ALoneNodeEndsARaiseThatWasBegun(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	in := open(t, data, nil)
 	running := openAttempt(t, in.server.url(), "running")
@@ -58,7 +59,7 @@ func TestCluster_RaiseOfTheLeaseEpoch(t *testing.T) {
 	running := openAttempt(t, url, "running")
 	store := c.nodes[lead].store
 	was := store.Header().LeaseEpoch
-	require.Eventually(t, func() bool { return store.Header().GuardCounter > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return store.Header().GuardCounter > 0 }, waitLimit, 10*time.Millisecond)
 	_, err := c.nodes[lead].etcd.client.Delete(t.Context(), "flightd/"+store.Header().Deployment+"/guard")
 	require.NoError(t, err)
 	open := func(url, id string) (status int, body string) {
@@ -69,7 +70,7 @@ func TestCluster_RaiseOfTheLeaseEpoch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, _ := open(url, "refused")
 		return status == http.StatusServiceUnavailable
-	}, 20*time.Second, 50*time.Millisecond, "an etcd that has lost data is used")
+	}, waitLimit, 50*time.Millisecond, "an etcd that has lost data is used")
 	require.Equal(t, was, store.Header().LeaseEpoch, "nobody has raised it")
 
 	var status int
@@ -77,7 +78,7 @@ func TestCluster_RaiseOfTheLeaseEpoch(t *testing.T) {
 	require.Eventually(t, func() bool { // a leader that uses no etcd hands over
 		status, body, err = post(url+"/v1/lease-epoch:raise", `{"reason":"the guard key was deleted","actor":"ann"}`)
 		return err == nil && status == http.StatusOK
-	}, 20*time.Second, 50*time.Millisecond, "the lease epoch is not raised")
+	}, waitLimit, 50*time.Millisecond, "the lease epoch is not raised")
 	require.Contains(t, body, `"lease_epoch":2`)
 	require.Contains(t, body, `"hold_ms"`)
 	status, body = open(url, "after")
@@ -94,7 +95,7 @@ func TestCluster_RaiseOfTheLeaseEpoch(t *testing.T) {
 	c.stop(lead)
 	at = (lead + 1) % 3
 	url = c.nodes[at].server.url()
-	require.Eventually(t, func() bool { return c.nodes[at].store.Header().LeaseEpoch == was+2 }, 20*time.Second, 10*time.Millisecond, "the next leader does not end the raise")
+	require.Eventually(t, func() bool { return c.nodes[at].store.Header().LeaseEpoch == was+2 }, waitLimit, 10*time.Millisecond, "the next leader does not end the raise")
 	status, body = open(url, "last")
 	require.Equal(t, http.StatusCreated, status, body)
 }

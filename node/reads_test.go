@@ -98,7 +98,7 @@ func (c *testCluster) complete(i int) {
 	require.Eventually(c.t, func() bool {
 		n := c.nodes[i]
 		return n.cluster.fresh.Load().completeAt(n.store.LastApplied().Index).After(began)
-	}, 10*time.Second, 5*time.Millisecond, "node %s does not keep up", c.names[i])
+	}, waitLimit, 5*time.Millisecond, "node %s does not keep up", c.names[i])
 }
 
 // passedOn counts the requests that the leader gets from other nodes.
@@ -128,7 +128,7 @@ func TestCluster_FormerLeaderAnswersFinalReceipts(t *testing.T) {
 	id := c.run(lead, "done", succeeded)
 	c.complete(lead)
 	defer c.cut()()
-	require.Eventually(t, func() bool { return c.nodes[lead].act.Load() == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[lead].act.Load() == nil }, waitLimit, 5*time.Millisecond)
 	require.Equal(t, http.StatusOK, c.fetch(lead, http.MethodGet, "/v1/flights/"+id, "").status)
 }
 
@@ -168,7 +168,7 @@ func followerAnswersFinalReceipts(t *trial) {
 			}
 		}
 		return true
-	}, 20*time.Second, time.Millisecond, "a new view is said to be old")
+	}, waitLimit, time.Millisecond, "a new view is said to be old")
 	require.Equal(t, direct.body, final["flight"].body)
 	for name, a := range final {
 		require.Equal(t, http.StatusOK, a.status, "%s: %s", name, a.body)
@@ -212,13 +212,11 @@ func followerAnswersFinalReceipts(t *trial) {
 	heal := c.isolate(at)
 	free := c.fetch(lead, http.MethodPost, "/v1/flights/"+id+"/free", `{"reason":"again","actor":"ada"}`, "If-Match", direct.header.Get("ETag"))
 	require.Equal(t, http.StatusOK, free.status, free.body)
-	freed := time.Now()
 	require.Eventually(t, func() bool {
 		a := c.open(at, "done", "third")
 		require.Equal(t, http.StatusOK, a.status, a.body)
 		return a.header.Get("Age") != ""
-	}, 10*time.Second, 20*time.Millisecond, "an old view is not said to be old")
-	require.Less(t, time.Since(freed), 5*time.Second) // 1 s and a poll on an idle machine
+	}, waitLimit, 20*time.Millisecond, "an old view is not said to be old")
 	c.aged(at, time.Hour)
 	a := c.open(at, "done", "third")
 	age, err := strconv.Atoi(a.header.Get("Age"))
@@ -243,7 +241,7 @@ func followerJudgesTokens(t *trial) {
 	c := newTestCluster(t, func(cfg *Config) { cfg.NoCredentials, cfg.FirstToken.Print = false, func(string) {} })
 	lead := t.leader(c)
 	at := (lead + 1) % 3
-	require.Eventually(t, func() bool { return c.fetch(lead, http.MethodGet, "/v1/whoami", "").status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.fetch(lead, http.MethodGet, "/v1/whoami", "").status == http.StatusOK }, waitLimit, 10*time.Millisecond)
 	id := c.run(lead, "done", succeeded)
 	made := c.fetch(lead, http.MethodPost, "/v1/tokens", `{"namespace":"default","name":"reader","verbs":["read"],"reason":"a test","actor":"ada"}`)
 	require.Equal(t, http.StatusCreated, made.status, made.body)
@@ -263,7 +261,7 @@ func followerJudgesTokens(t *trial) {
 	require.Equal(t, int32(1), passed.Load(), "a node that does not lead rejects a token")
 
 	require.Equal(t, http.StatusOK, c.fetch(lead, http.MethodDelete, "/v1/tokens/default/reader", `{"reason":"over","actor":"ada"}`).status)
-	require.Eventually(t, func() bool { return as(token.Secret).status == http.StatusUnauthorized }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return as(token.Secret).status == http.StatusUnauthorized }, waitLimit, time.Millisecond)
 
 	// The leader does not say any more how far it is. Its entries still arrive.
 	own := peerAPI{c.nodes[lead].node}.handler()
@@ -277,7 +275,7 @@ func followerJudgesTokens(t *trial) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	c.nodes[lead].cluster.port.SetHandler(muted)
-	require.Eventually(t, func() bool { return asked.Load() > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return asked.Load() > 0 }, waitLimit, time.Millisecond)
 	c.aged(at, maxTokenAge/2)
 	a := c.fetch(at, http.MethodGet, "/v1/flights/"+id+"/receipt", "")
 	require.Equal(t, http.StatusOK, a.status, a.body)
@@ -356,7 +354,7 @@ func TestCluster_StreamOutlivesTheLeader(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, v.After(last), "%s after %s", v, last)
 			last = v
-		case <-time.After(10 * time.Second):
+		case <-time.After(waitLimit):
 			require.Fail(t, "no event", id)
 		}
 	}
@@ -412,6 +410,6 @@ func TestCluster_DuplicatesAtAFollowerAreCounted(t *testing.T) {
 			f, err := c.nodes[i].store.Flight(parsed)
 			require.NoError(t, err)
 			return f.Duplicates != nil && f.Duplicates.Count == 20
-		}, 10*time.Second, 10*time.Millisecond, "the ledger of node %s lacks the duplicates", c.names[i])
+		}, waitLimit, 10*time.Millisecond, "the ledger of node %s lacks the duplicates", c.names[i])
 	}
 }

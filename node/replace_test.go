@@ -42,7 +42,7 @@ func (c *testCluster) replace(at, i int, certificate string) {
 		status, body := c.askReplace(at, i, certificate)
 		require.Contains(c.t, []int{http.StatusOK, http.StatusPreconditionFailed, http.StatusServiceUnavailable}, status, body)
 		return status == http.StatusOK
-	}, 20*time.Second, 50*time.Millisecond)
+	}, waitLimit, 50*time.Millisecond)
 }
 
 func (c *testCluster) askReplace(at, i int, certificate string) (status int, body string) {
@@ -90,7 +90,7 @@ func (c *testCluster) awaitReplaced(i int) {
 			}
 		}
 		return true
-	}, 40*time.Second, 50*time.Millisecond, "node %s is no voter", c.names[i])
+	}, waitLimit, 50*time.Millisecond, "node %s is no voter", c.names[i])
 }
 
 // load opens and reports flights at nodes until stop is called, which returns the keys whose report was acknowledged.
@@ -129,7 +129,7 @@ func (c *testCluster) load(at ...int) (stop func() []string) {
 func (c *testCluster) requireReceipts(i int, keys []string) {
 	c.t.Helper()
 	last := c.nodes[c.leader()].store.LastApplied().Index
-	require.Eventually(c.t, func() bool { return c.nodes[i].store.LastApplied().Index >= last }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.nodes[i].store.LastApplied().Index >= last }, waitLimit, 10*time.Millisecond)
 	for _, key := range keys {
 		id, err := flight.ParseID(key)
 		require.NoError(c.t, err)
@@ -212,7 +212,7 @@ func TestReplace_EtcdMembers(t *testing.T) {
 			}
 		}
 		return len(members) == 1
-	}, 10*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	c.stop(away)
 	body, err := json.Marshal(replacement{Certificate: "new", Instance: "new", OldEtcd: []uint64{1}}) // no member, in case that the poller is faster
 	require.NoError(t, err)
@@ -226,7 +226,7 @@ func TestReplace_EtcdMembers(t *testing.T) {
 		at.cluster.setView(c.names[other], &view{sent: time.Now(), status: status{Instance: c.nodes[other].cluster.instance}})
 		_, err := a.replaceNode(t.Context(), d)
 		return err != nil && strings.Contains(err.Error(), "only 1 of the 2 other nodes")
-	}, 10*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	c.stop(other)
 	c.start(other)
 	require.Eventually(t, func() bool {
@@ -240,7 +240,7 @@ func TestReplace_EtcdMembers(t *testing.T) {
 			}
 		}
 		return false
-	}, 20*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 }
 
 // If two replacements of voters are asked for at once, the second one is refused until the successor of the first one votes.
@@ -257,7 +257,7 @@ func TestReplace_TwoAtOnce(t *testing.T) {
 		}
 		m, others, err := a.membersSeen()
 		return err == nil && m.enoughWithout(c.names[(lead+1)%3], a.name(), others, time.Now()) == nil && m.enoughWithout(c.names[(lead+2)%3], a.name(), others, time.Now()) == nil
-	}, 20*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	first, second := (lead+1)%3, (lead+2)%3
 	var dirs, certificates [3]string
 	dirs[first], certificates[first] = c.replacement(first, 2)
@@ -276,7 +276,7 @@ func TestReplace_TwoAtOnce(t *testing.T) {
 		}
 		asked.Wait()
 		return statuses[first] == http.StatusOK || statuses[second] == http.StatusOK || !strings.Contains(bodies[first]+bodies[second], "only 1 of")
-	}, 20*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	if statuses[second] == http.StatusOK {
 		first, second = second, first
 	}
@@ -316,7 +316,7 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 		}
 		_, err := a.replaceNode(t.Context(), at.store.Document(replacementID(c.names[away])))
 		return err != nil && strings.Contains(err.Error(), "reads feature level 1")
-	}, 10*time.Second, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	// After each state of the replacement that the ledger keeps, either the leader or the new node dies.
 	state := func() (r replacement, voter bool) {
 		for i, n := range c.nodes {
@@ -338,7 +338,7 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 		func() bool { _, added := state(); return added },
 	} {
 		c.start(away)
-		require.Eventually(t, reached, 30*time.Second, time.Millisecond)
+		require.Eventually(t, reached, waitLimit, time.Millisecond)
 		lead := c.leader()
 		c.stop(away)
 		c.stop(lead)
@@ -419,12 +419,15 @@ func TestMayReplace(t *testing.T) {
 // Members are stored when they are newer, whichever half of them is.
 func TestMembers_NewerOnesCount(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t)
-	of := c.nodes[0].cluster
-	have := of.foundingAnswer().Members
-	require.NoError(t, of.storeMembers(members{Index: 0, Instances: map[string]string{"a": "old"}}))
+	have := members{Index: 7, Instances: map[string]string{"a": "new"}}
+	of := &cluster{path: filepath.Join(t.TempDir(), membersName), members: have}
+	changed, err := of.mergeMembers(members{Index: 0, Instances: map[string]string{"a": "old"}})
+	require.NoError(t, err)
+	require.False(t, changed)
 	require.Equal(t, have, of.foundingAnswer().Members)
-	require.NoError(t, of.storeMembers(members{Changed: 1 << 40, Replaced: map[string]replacement{"x": {Certificate: "y"}}}))
+	changed, err = of.mergeMembers(members{Changed: 1, Replaced: map[string]replacement{"x": {Certificate: "y"}}})
+	require.NoError(t, err)
+	require.True(t, changed)
 	again := &cluster{path: of.path}
 	require.NoError(t, again.readMembers())
 	require.Equal(t, have.Instances, again.members.Instances)
@@ -491,7 +494,7 @@ func TestReplace_DamagedDisk(t *testing.T) {
 	require.NoError(t, err)
 	content[len(content)/2] ^= 1
 	require.NoError(t, os.WriteFile(tables[0], content, 0o600))
-	require.Eventually(t, func() bool { return slices.Equal(damaged(), c.names[lead:lead+1]) && c.leader() != lead }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal(damaged(), c.names[lead:lead+1]) && c.leader() != lead }, waitLimit, 20*time.Millisecond)
 	require.Contains(t, body(t, c.nodes[lead].server.url()+"/metrics"), "\nflightd_disk_damaged 1\n")
 
 	c.stop(lead)

@@ -67,6 +67,7 @@ func tripInGo(b *books, started chan<- string, goOn <-chan struct{}) (*saga.Saga
 }
 
 func TestSagas_InGo(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n)
 	b := new(books)
@@ -77,7 +78,7 @@ func TestSagas_InGo(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := trip.Start(t.Context(), c, "b-1", booking{Cents: 100})
 		return err == nil
-	}, 10*time.Second, 20*time.Millisecond, "the worker defines it")
+	}, waitLimit, 20*time.Millisecond, "the worker defines it")
 	run, err := trip.Start(t.Context(), c, "b-1", booking{Cents: 100})
 	require.NoError(t, err)
 	out, err := run.Wait(t.Context())
@@ -113,6 +114,7 @@ func TestSagas_InGo(t *testing.T) {
 // A server that dies while a step runs goes on with the saga when it is back, and nobody asks for it. A cancel that came before is not
 // lost: the step that ran meanwhile is undone.
 func TestSagas_GoOnAfterARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	c, err := client.Connect(t.Context(), n.url, client.WithSpool(t.TempDir()), client.WithSessionTTL(time.Minute))
@@ -134,11 +136,11 @@ func TestSagas_GoOnAfterARestart(t *testing.T) {
 				runs = append(runs, run)
 			}
 			return err == nil
-		}, 10*time.Second, 20*time.Millisecond)
+		}, waitLimit, 20*time.Millisecond)
 	}
 	<-started
 	<-started
-	require.Eventually(t, func() bool { return len(b.of("b-1")) == 1 && len(b.of("b-2")) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.of("b-1")) == 1 && len(b.of("b-2")) == 1 }, waitLimit, 10*time.Millisecond)
 	require.NoError(t, runs[1].Cancel(t.Context(), "the customer called"))
 	require.NoError(t, runs[1].Cancel(t.Context(), "the customer called"), "a second cancel changes nothing")
 	n.end()

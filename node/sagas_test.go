@@ -82,6 +82,7 @@ func workTrip(w *client.Worker, b *books) {
 }
 
 func TestSagas_AllOrNothing(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n)
 	require.NoError(t, c.DefineSaga(t.Context(), "trip", 1, []byte(tripDefinition)))
@@ -118,6 +119,7 @@ func TestSagas_AllOrNothing(t *testing.T) {
 
 // A step of unknown outcome whose undo does no harm is undone without a person. Its undo waits until the settle delay is over.
 func TestSagas_UndoWithoutKnowing(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n)
 	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [
@@ -147,57 +149,9 @@ func TestSagas_UndoWithoutKnowing(t *testing.T) {
 	require.JSONEq(t, `{"input": {"fails": ""}, "steps": {"hotel": {"outcome": "unknown", "external_id": null, "body": null}}}`, <-undone)
 }
 
-// A success that is reported while the settle delay of a step runs gives its undo the external id: the effect is undone, and nothing is late.
-func TestSagas_UndoGetsALateSuccess(t *testing.T) {
-	n := startNode(t, t.TempDir())
-	c := connectTo(t, n)
-	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [
-		{"name": "room", "settle_delay": "1s", "undo": {"safe_if_absent": true, "input": {"id": {"$from": "/steps/room/external_id"}}}}]}`)))
-	a, err := c.StartSaga(t.Context(), "stay", "s-1", 1)
-	require.NoError(t, err)
-	key := flight.MustKey(a.Saga.Key)
-	room, err := key.Step("room")
-	require.NoError(t, err)
-	session, err := c.NewSession(t.Context(), time.Minute, "a slow worker")
-	require.NoError(t, err)
-	_, body, err := post(n.url+"/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":"slow","actions":["stay.room"],"slots":1,"wait_ms":10000}`, session.Session))
-	require.NoError(t, err)
-	var claimed wire.ClaimAnswer
-	require.NoError(t, json.Unmarshal([]byte(body), &claimed))
-	require.Len(t, claimed.Jobs, 1)
-	report := client.ReportRequest{FencingToken: claimed.Jobs[0].FencingToken, Outcome: "unknown", Error: "the hotel does not answer"}
-	_, err = c.Report(t.Context(), room, report)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		f, err := c.Flight(t.Context(), key.FlightID())
-		if err == nil {
-			_, err = c.Cancel(t.Context(), key.FlightID(), f.Version, client.OperatorRequest{Reason: "the customer called"})
-		}
-		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
-	require.Eventually(t, func() bool {
-		s, err := c.Saga(t.Context(), key.FlightID())
-		return err == nil && s.State == wire.SagaUndoing
-	}, 10*time.Second, 20*time.Millisecond)
-	report.Outcome, report.Error, report.Body = "succeeded", "", wire.Body{ExternalID: "r-17"}
-	_, err = c.Report(t.Context(), room, report)
-	require.Equal(t, wire.Fenced, client.CodeOf(err), "it is evidence")
-	undone := make(chan string, 1)
-	w := c.Worker()
-	client.Work(w, "stay.room.undo", func(_ context.Context, _ client.Attempt, in json.RawMessage) (charge, error) {
-		undone <- string(in)
-		return charge{}, nil
-	})
-	runWorker(t, w)
-	s, err := c.WaitSaga(t.Context(), key.FlightID())
-	require.NoError(t, err)
-	require.Equal(t, wire.SagaUndone, s.State)
-	require.Equal(t, `{"id":"r-17"}`, <-undone)
-	require.False(t, s.Steps[0].Late)
-}
-
 // An undo whose input refers to a field that the receipt does not have is performed by nobody. It waits for a person, and the saga with it.
 func TestSagas_UndoWithoutItsInputIsInDoubt(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n)
 	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [
@@ -230,11 +184,12 @@ func TestSagas_UndoWithoutItsInputIsInDoubt(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s, err := c.Saga(t.Context(), key.FlightID())
 		return err == nil && s.State == wire.SagaUndone
-	}, 10*time.Second, 20*time.Millisecond)
+	}, waitLimit, 20*time.Millisecond)
 }
 
 // One request waits for the end of a saga, for as long as it prefers.
 func TestSagas_WaitForTheEnd(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n)
 	require.NoError(t, c.DefineSaga(t.Context(), "trip", 1, []byte(tripDefinition)))
@@ -264,6 +219,7 @@ func TestSagas_WaitForTheEnd(t *testing.T) {
 
 // The person who decides about an approval of a saga sees who has started the saga, its input, and the receipts of the steps before.
 func TestSagas_ApprovalShowsWhoAsksForWhat(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n, client.WithActor("ann"))
 	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [
@@ -281,7 +237,7 @@ func TestSagas_ApprovalShowsWhoAsksForWhat(t *testing.T) {
 	require.Eventually(t, func() bool {
 		gate, err = c.Flight(t.Context(), boss.FlightID())
 		return err == nil && gate.Approval != nil
-	}, 10*time.Second, 20*time.Millisecond)
+	}, waitLimit, 20*time.Millisecond)
 	require.Equal(t, "ann", gate.Approval.RequestedBy)
 	in, err := c.Input(t.Context(), boss.FlightID())
 	require.NoError(t, err)
@@ -297,6 +253,7 @@ func TestSagas_ApprovalShowsWhoAsksForWhat(t *testing.T) {
 // Row 42: a provider performs a step after a person has said that it did not happen, and after the saga is undone. The late report shows, and a
 // person has it undone, once, with what is known of it.
 func TestHazard42_LateSuccessIsUndoneOnRequest(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n, client.WithActor("ann"))
 	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [
@@ -338,7 +295,7 @@ func TestHazard42_LateSuccessIsUndoneOnRequest(t *testing.T) {
 		require.Eventually(t, func() bool {
 			f, err = c.Flight(t.Context(), id)
 			return err == nil && f.State == want
-		}, 10*time.Second, 20*time.Millisecond, "%s: %+v", want, f)
+		}, waitLimit, 20*time.Millisecond, "%s: %+v", want, f)
 		return f
 	}
 	require.Eventually(t, func() bool {
@@ -347,7 +304,7 @@ func TestHazard42_LateSuccessIsUndoneOnRequest(t *testing.T) {
 			_, err = c.Cancel(t.Context(), late.FlightID(), f.Version, client.OperatorRequest{Reason: "the customer called"})
 		}
 		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
+	}, waitLimit, 20*time.Millisecond)
 	slow := client.ReportRequest{FencingToken: claimed.Jobs[0].FencingToken, Outcome: "unknown", Error: "the hotel does not answer"}
 	_, err = c.Report(t.Context(), room, slow)
 	require.NoError(t, err)
@@ -398,6 +355,7 @@ func TestHazard42_LateSuccessIsUndoneOnRequest(t *testing.T) {
 
 // Row 41: the provider refuses three undos for good. Each waits for a person, and its saga with it: one runs again, one gets a receipt, one is let pass.
 func TestHazard41_APersonMovesAnUndoOn(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n)
 	require.NoError(t, c.DefineSaga(t.Context(), "trip", 1, []byte(tripDefinition)))
@@ -439,7 +397,7 @@ func TestHazard41_APersonMovesAnUndoOn(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s, err = c.Saga(t.Context(), key.FlightID())
 			return err == nil && s.State == wire.SagaUndone
-		}, 10*time.Second, 20*time.Millisecond)
+		}, waitLimit, 20*time.Millisecond)
 		require.Equal(t, r.books, b.of(id))
 		var summary saga.Summary
 		require.NoError(t, json.Unmarshal(s.Receipt.Body, &summary))
@@ -449,6 +407,7 @@ func TestHazard41_APersonMovesAnUndoOn(t *testing.T) {
 
 // Two late successes of one step are two effects, also if their undo has the same input. The second one is not taken for undone.
 func TestSagas_ASecondLateSuccessIsAConflict(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, t.TempDir())
 	c := connectTo(t, n, client.WithActor("ann"))
 	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [{"name": "room", "undo": {"input": {"$from": "/input"}}}]}`)))

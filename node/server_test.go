@@ -126,17 +126,6 @@ func TestIdleConnectionsAreClosedForNewOnes(t *testing.T) {
 	busy.readResponse(t)
 }
 
-// A connection without any request is idle, too.
-func TestUnusedConnectionsAreClosedForNewOnes(t *testing.T) {
-	f := smallServer(t)
-	for range 20 {
-		connect(t, f.server)
-	}
-	s := connect(t, f.server)
-	require.NoError(t, s.ask("/"))
-	s.readResponse(t)
-}
-
 // If all connections are busy, a new one waits for the first response.
 func TestNewConnectionWaitsForFreeSlot(t *testing.T) {
 	f := smallServer(t)
@@ -169,6 +158,7 @@ func TestMaxConnections(t *testing.T) {
 // A node with more idle connections than file descriptors still serves the next caller and records its flight. The
 // limit is per process, so the node runs in another process.
 func TestIdleConnectionsDoNotBlockCallers(t *testing.T) {
+	t.Parallel()
 	const alone = "FLIGHTD_TEST_FEW_FILES"
 	if data := os.Getenv(alone); data != "" {
 		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}))

@@ -130,6 +130,9 @@ func memory() float64 {
 // With 2,000 slow connections and a stream that nobody reads, new flights keep at least half their rate, and memory stays
 // below its bound. So they do with fewer slow connections that are more than the limit.
 func TestSlowCallersDoNotStopOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures rates; make long runs it")
+	}
 	for limit, slow := range map[int]int{8192: 2000, 32: 200} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			a := newAuthority(t)

@@ -173,6 +173,7 @@ func TestTLS_UnusableFilesFailTheStart(t *testing.T) {
 
 // No request fails while the pair is replaced again and again, and each new connection sees the newest certificate.
 func TestTLS_ReplacedUnderLoad(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.write(1)
 	s := serveTLS(a, a.files(), io.Discard)

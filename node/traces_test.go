@@ -259,7 +259,7 @@ func TestTraces_OfACluster(t *testing.T) {
 	require.Equal(t, http.StatusCreated, lost.status, lost.body)
 	require.Eventually(t, func() bool {
 		return strings.Contains(c.fetch(follower, http.MethodGet, "/v1/flights?key=default/lose/order-1", "").body, `"in_doubt"`)
-	}, 20*time.Second, 100*time.Millisecond)
+	}, waitLimit, 100*time.Millisecond)
 	c.complete(follower)
 	passed := c.passedOn(c.leader())
 	require.Equal(t, http.StatusOK, c.open(follower, "kept", "again").status)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -34,7 +31,9 @@ func fillPolicy(t *testing.T, v reflect.Value, path string, visit func(path stri
 			fillPolicy(t, v.Field(i), inner, visit)
 		}
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
 		fillPolicy(t, v.Elem(), path, visit)
 	default:
 		visit(path, v)
@@ -65,13 +64,11 @@ func fullPolicy(t *testing.T) (p wire.ActionPolicy, leaves []string) {
 // Every field of a policy is in its document, in the output of show, in the input of apply, and in the differences. The test walks the
 // fields of the type, so it also covers new fields.
 func TestActions_EveryFieldOfAPolicy(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()))
+	s, _ := startFake(t)
+	c, err := client.Connect(t.Context(), s.url(), client.WithSpool(t.TempDir()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close(context.Background())) }()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	full, leaves := fullPolicy(t)
 	resend := wire.ActionPolicy{Policy: wire.Policy{Recovery: "resend", ProviderWindowMS: 1234, Approval: &wire.Approval{}}}
 	for name, p := range map[string]wire.ActionPolicy{"full": full, "resend": resend, "0123": {}} {
@@ -98,17 +95,15 @@ func TestActions_EveryFieldOfAPolicy(t *testing.T) {
 	stored.Complete()
 	for _, leaf := range leaves {
 		changed, _ := fullPolicy(t)
-		changed.ProviderWindowMS = 0
 		fillPolicy(t, reflect.ValueOf(&changed).Elem(), "", func(path string, v reflect.Value) {
-			switch w := lookUp(reflect.ValueOf(full), path); {
-			case path == leaf && v.Kind() == reflect.Int64:
+			switch {
+			case path != leaf:
+			case v.Kind() == reflect.Int64:
 				v.SetInt(77)
-			case path == leaf && v.Kind() == reflect.String:
+			case v.Kind() == reflect.String:
 				v.SetString("7d")
-			case path == leaf:
-				v.SetBool(false)
 			default:
-				v.Set(w)
+				v.SetBool(false)
 			}
 		})
 		differences := changed.Differences(&stored, false)
@@ -121,41 +116,13 @@ func TestActions_EveryFieldOfAPolicy(t *testing.T) {
 	require.Equal(t, "expires never", resend.Differences(&wire.ActionPolicy{Policy: wire.Policy{Recovery: "resend", ProviderWindowMS: 1234}}, false)[0].Own)
 }
 
-// lookUp returns the leaf of a policy at a path.
-func lookUp(v reflect.Value, path string) (found reflect.Value) {
-	var walk func(v reflect.Value, at string)
-	walk = func(v reflect.Value, at string) {
-		switch v.Kind() {
-		case reflect.Struct:
-			for i := range v.NumField() {
-				f := v.Type().Field(i)
-				inner := at
-				if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
-					inner += "/" + name
-				}
-				walk(v.Field(i), inner)
-			}
-		case reflect.Pointer:
-			walk(v.Elem(), at)
-		default:
-			if at == path {
-				found = v
-			}
-		}
-	}
-	walk(v, "")
-	return found
-}
-
 // An approval of the API survives show, sed and apply, and its removal is printed.
 func TestActions_ApprovalSurvivesTheFile(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()))
+	s, _ := startFake(t)
+	c, err := client.Connect(t.Context(), s.url(), client.WithSpool(t.TempDir()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close(context.Background())) }()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	_, err = c.PutAction(t.Context(), "refund", client.ActionRequest{ActionPolicy: wire.ActionPolicy{Policy: wire.Policy{Recovery: "hold", Approval: &wire.Approval{ExpiresMS: 60_000}}}, Reason: "r"})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "refund.yaml")
@@ -170,10 +137,8 @@ func TestActions_ApprovalSurvivesTheFile(t *testing.T) {
 
 // Documents behind an empty one count, and a text field keeps the characters of the file.
 func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	s, _ := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	for _, text := range []string{
 		"action: a1\n---\n---\naction: a2\n---\n# nothing\n---\naction: a3\n",
@@ -227,9 +192,8 @@ func TestDocuments_EveryFieldHasAFlag(t *testing.T) {
 			}
 		})
 	}
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	s, _ := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	r := flightd(env, "namespace", "set", "shop", "--opens-per-second", "101", "--burst", "102", "--max-open", "103", "--max-flights", "104", "--max-waits", "105", "--max-streams", "106")
 	require.Zero(t, r.code, "%v", r)
 	for n := 101; n <= 100+reflect.TypeFor[wire.NamespaceLimits]().NumField(); n++ {

@@ -48,7 +48,6 @@ func startFakeAPI(t *testing.T, change ...func(*tls.Config)) *fakeAPI {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	f.url = s.URL
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	return f
 }
 

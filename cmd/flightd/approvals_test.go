@@ -16,6 +16,7 @@ import (
 // TestDev_Approvals: two persons decide at the same moment, flightd is killed while flights wait, and a deadline passes while it is
 // down. Each flight gets one decision, and nothing acts before it.
 func TestDev_Approvals(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	submit := func(id string, more ...string) {
 		r := s.flightd(append([]string{"submit", "refund", id, "--input", `{"cents":42}`, "--approval"}, more...)...)
@@ -68,7 +69,7 @@ func TestDev_Approvals(t *testing.T) {
 	s.kill()
 	time.Sleep(2 * time.Second)
 	s.start()
-	Eventually(t, "the approval that was late has expired", 15*time.Second, func() bool { return s.flight("refund/late").State == "cancelled" })
+	Eventually(t, "the approval that was late has expired", func() bool { return s.flight("refund/late").State == "cancelled" })
 	require.Contains(t, s.flightd("why", "refund/late").out, "its approval expired: nobody decided in time")
 	r = s.flightd("approvals", "approve", "refund/late", "--yes")
 	require.Equal(t, cli.ExitFailed, r.code, "%v", r)

@@ -76,6 +76,7 @@ func TestDev_DiesDuringSuspendOrCallback(t *testing.T) {
 // TestDev_DiesBetweenSuspendAndCallback: a worker hands its attempt over and leaves, flightd is killed and started again, and the
 // provider calls back, twice. Every later call gets that receipt, and no log has the callback token.
 func TestDev_DiesBetweenSuspendAndCallback(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.kill()
 	s.flags = []string{"--log-level", "debug"}

@@ -60,7 +60,6 @@ func TestCLI_ExitCodes(t *testing.T) {
 		listed[e.Code] = true
 		require.Contains(t, page, fmt.Sprintf("%3d  %s", e.Code, e.Means), "help exit-codes does not list %d", e.Code)
 	}
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	at := func(code wire.Code) []string {
 		return []string{"flights", "get", "a/b", "--server", problemServer(t, code)}
 	}

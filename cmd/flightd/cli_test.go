@@ -14,7 +14,9 @@ import (
 // flightd runs the program inside the test process, without a server.
 func flightd(env map[string]string, args ...string) result {
 	var out, errOut bytes.Buffer
-	code := run(context.Background(), cli.Terminal{
+	ctx, cancel := context.WithTimeout(context.Background(), 2*limit) // a node that starts by mistake ends
+	defer cancel()
+	code := run(ctx, cli.Terminal{
 		In: strings.NewReader(""), Out: &out, Err: &errOut, Env: func(k string) string { return env[k] },
 	}, args)
 	return result{out: out.String(), err: errOut.String(), code: code}
@@ -90,20 +92,6 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", test.args, r)
 		require.Contains(t, r.err, test.want, "%s: %v", test.args, r)
 		require.Empty(t, r.out, "%s: %v", test.args, r)
-	}
-}
-
-func TestCLI_HelpShowsExamplesFirst(t *testing.T) {
-	for _, args := range [][]string{nil, {"--help"}, {"exec", "--help"}, {"doubt", "resolve", "-h"}, {"flights"}} {
-		r := flightd(nil, args...)
-		examples, flags := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Flags")
-		require.Equal(t, 0, r.code, "%v: %v", args, r)
-		require.GreaterOrEqual(t, flags, 0, "%v: %v", args, r)
-		require.Empty(t, r.err, "%v: %v", args, r)
-		if len(args) != 1 || args[0] != "flights" {
-			require.GreaterOrEqual(t, examples, 0, "%v: examples at %d, flags at %d", args, examples, flags)
-			require.LessOrEqual(t, examples, flags, "%v: examples at %d, flags at %d", args, examples, flags)
-		}
 	}
 }
 

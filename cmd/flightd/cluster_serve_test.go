@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,7 +61,7 @@ func TestClusterServe(t *testing.T) {
 	admin = filepath.Join(dir, "first-token")
 	awaitLeader := func(n int) { // a command waits 5 s for a server, and an election may take longer under load
 		t.Helper()
-		Eventually(t, "a node leads, and the cluster takes the first token", 30*time.Second, func() bool {
+		Eventually(t, "a node leads, and the cluster takes the first token", func() bool {
 			out, _ := exec.Command(program, at(n, "cluster", "status", "--token-file", admin)...).Output() // it ends with 1 beside a dead node
 			return bytes.Contains(out, []byte("leader"))
 		})
@@ -86,7 +85,7 @@ func TestClusterServe(t *testing.T) {
 		return says
 	}
 	run(true, at(1, "token", "create", "late", "--namespace", "default", "--out", filepath.Join(dir, "late.token"), "--token-file", admin)...)
-	Eventually(t, "a revocation reaches all nodes", 30*time.Second, func() bool { // it gives a node a second, which is little under load
+	Eventually(t, "a revocation reaches all nodes", func() bool { // it gives a node a second, which is little under load
 		reached := !strings.Contains(revoke("pay"), "not reached")
 		if !reached {
 			run(true, createPay...)
@@ -109,7 +108,7 @@ func TestClusterServe(t *testing.T) {
 	replace := func(out string) []string {
 		return at(1, "cluster", "replace", "a", "--ca", ca, "--out", filepath.Join(ca, out), "--reason", "its disk died", "--yes", "--token-file", admin)
 	}
-	Eventually(t, "the others know that node a is away", 30*time.Second, func() bool { return exec.Command(program, replace("a-2")...).Run() == nil })
+	Eventually(t, "the others know that node a is away", func() bool { return exec.Command(program, replace("a-2")...).Run() == nil })
 	run(true, replace("a-2")...) // a repeat
 	_, says = run(false, append(replace("b"), "--while-running")...)
 	require.Contains(t, says, "name a new one")
@@ -118,7 +117,7 @@ func TestClusterServe(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(ca, "b-2"), "a rejected replacement leaves no directory")
 	require.DirExists(t, filepath.Join(ca, "a-2"))
 	start("a", "a-2", strings.TrimPrefix(urls[lost], "http://"))
-	Eventually(t, "the new node is a voter", 60*time.Second, func() bool {
+	Eventually(t, "the new node is a voter", func() bool {
 		out, err := exec.Command(program, at(1, "cluster", "status", "-o", "json", "--token-file", admin)...).Output()
 		return err == nil && !bytes.Contains(out, []byte(`"problem"`))
 	})

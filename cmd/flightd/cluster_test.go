@@ -130,6 +130,7 @@ func TestClusterFound_RejectsWhatCannotBeACluster(t *testing.T) {
 
 // The first node of a moved ledger starts with its data directory, the others with new ones.
 func TestClusterFound_FromNamesTheData(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.kill()
 	var made madeCluster

@@ -163,9 +163,9 @@ func TestContent_ForeignTextControlsNoTerminal(t *testing.T) {
 
 // The user and the password in the address of a server, for a proxy in front of it, are printed nowhere.
 func TestContent_UserAndPasswordOfAnAddressAreHidden(t *testing.T) {
+	t.Parallel()
 	_, env := doubtful(t, "image/png", "\x89PNG\x00")
 	answers := strings.Replace(env["FLIGHTD_ADDR"], "://", "://zoe7:s3cret@", 1)
-	t.Setenv("XDG_STATE_HOME", env["XDG_STATE_HOME"])
 	hidden := func(address string, args ...string) {
 		for _, r := range []result{flightd(map[string]string{"FLIGHTD_ADDR": address, "FLIGHTD_TOKEN": "fltd_x"}, args...), flightd(nil, append([]string{"--server", address}, args...)...)} {
 			require.NotContains(t, r.out+r.err, "s3c", "%s: %v", address, args)

@@ -78,7 +78,7 @@ func (s *server) waitKilled(t *testing.T) {
 	go func() { done <- cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(limit):
 		t.Fatal("the server did not die")
 	}
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -88,8 +88,8 @@ func (s *server) waitKilled(t *testing.T) {
 }
 
 func TestDev_RefusesACrashPointThatIsNone(t *testing.T) {
+	t.Parallel()
 	s := &server{t: t, data: t.TempDir(), address: proctest.Address(t), state: t.TempDir()}
-	t.Setenv(crashpoint.Env, "somewhere")
-	r := s.flightd("dev", "--data", s.data, "--listen", s.address)
+	r := s.beginCommand("env", crashpoint.Env+"=somewhere", program, "dev", "--data", s.data, "--listen", s.address).wait()
 	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 }

@@ -22,6 +22,7 @@ const recordedWithin = 250 * time.Millisecond
 // finds every receipt, or is rejected with a sentence that says what to do. Only a receipt that was acknowledged within the
 // last 250 ms may be missing after a start, and the start logs that the ledger was not closed.
 func TestDev_DamagedLedgerIsWholeOrRejected(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
 )
 
 // doubts makes n flights in doubt, mail/1 and so on.
@@ -39,8 +39,7 @@ func (s *server) states() map[string]int {
 
 // flights ls finds flights by a part of their key and by the external id of their receipt.
 func TestFlightsList_Finds(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
+	s, _ := startFake(t)
 	s.doubts(3)
 	require.Zero(t, s.flightd("doubt", "resolve", "mail/2", "--happened", "--external-id", "ch_17", "--reason", "the log", "--yes").code)
 	for query, want := range map[string][]string{"--contains=il/3": {"mail/3"}, "--contains=il/7": nil, "--external-id=ch_17": {"mail/2"}, "--external-id=ch_1": nil} {
@@ -55,8 +54,7 @@ func TestFlightsList_Finds(t *testing.T) {
 
 // One decision is made for many flights: only for those that are selected, and only with --yes where nobody can be asked.
 func TestDecideMany(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
+	s, world := startFake(t)
 	s.doubts(5)
 	require.Equal(t, 3, s.flightd("exec", "--key", "charge/1", "--", "sh", "-c", "exit 3").code)
 	fail := []string{"doubt", "resolve", "--action", "mail", "--since", "1h", "--fail", "--reason", "the log"}
@@ -74,6 +72,7 @@ func TestDecideMany(t *testing.T) {
 	require.Equal(t, map[string]int{"in_doubt": 1, "failed": 5}, s.states())
 	require.Contains(t, s.flightd("why", "mail/3").out, "ann resolved it")
 
+	world.Apply(t, &flight.Import{Key: flight.MustKey("default/refund/2"), Outcome: flight.OutcomeRefused}) // it has a receipt, and cannot be retried
 	require.Zero(t, s.flightd("submit", "refund", "1").code)
 	require.Zero(t, s.flightd("flights", "cancel", "refund/1", "--reason", "a test").code)
 	retry := []string{"flights", "retry", "--reason", "the bank is back", "--yes", "-o", "json"}
@@ -81,15 +80,14 @@ func TestDecideMany(t *testing.T) {
 	require.JSONEq(t, `{"flights":1,"decided":1,"skipped":0}`, r.out)
 	r = s.flightd(append(retry, "--since", "1h")...)
 	require.JSONEq(t, `{"flights":4,"decided":4,"skipped":0}`, r.out)
-	require.Equal(t, map[string]int{"in_doubt": 1, "cancelled": 1, "ready": 5}, s.states(), "a cancelled flight needs --state")
+	require.Equal(t, map[string]int{"in_doubt": 1, "cancelled": 1, "ready": 5, "failed": 1}, s.states(), "a cancelled flight needs --state")
 	r = s.flightd(append(retry, "--state", "failed")...)
 	require.JSONEq(t, `{"flights":0,"decided":0,"skipped":0}`, r.out)
 }
 
 // A flight that has changed since it was listed is skipped: the decision was not about its new state.
 func TestDecideMany_ChangedMeanwhile(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
+	s, _ := startFake(t)
 	s.doubts(4)
 	target, err := url.Parse(s.url())
 	require.NoError(t, err)
@@ -109,27 +107,6 @@ func TestDecideMany_ChangedMeanwhile(t *testing.T) {
 	require.Zero(t, r.code, "%v", r)
 	require.Equal(t, "4 flights: 3 decided, 1 skipped because they had changed\n", r.out)
 	require.Equal(t, map[string]int{"succeeded": 1, "ready": 3}, s.states())
-}
-
-// Jobs whose attempts are used up are handed out again.
-func TestDecideMany_RetryOfJobs(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	shop := NewShop(t, false)
-	s.begin("work", "charge", "--concurrency", "3", "--not-done-exit", "75", "--", shop.script(`[ -e go ] || exit 75; echo '"paid"'`))
-	for i := range 3 {
-		require.Zero(t, s.flightd("submit", "charge", fmt.Sprint("o-", i), "--attempts", "1").code)
-	}
-	s.begin("work", "refund", "--failure", "refused", "--", "sh", "-c", "exit 1")
-	require.Equal(t, cli.ExitFailed, s.flightd("submit", "refund", "r-1", "--wait", "forever").code)
-	Eventually(t, "all have failed", 10*time.Second, func() bool { return s.states()["failed"] == 4 })
-	shop.release()
-	r := s.flightd("flights", "retry", "--since", "1h", "--state", "failed", "--reason", "the bank is back", "--yes")
-	require.Equal(t, "3 flights: 3 decided, 0 skipped because they had changed\n", r.out, "the refused one has a receipt, and cannot be retried")
-	for i := range 3 {
-		r := s.flightd("flights", "wait", fmt.Sprint("charge/o-", i))
-		require.Equal(t, `"paid"`, strings.TrimSpace(r.out), "%v", r)
-	}
 }
 
 func TestDecideMany_Mistakes(t *testing.T) {

@@ -124,7 +124,7 @@ func (tr *trio) status() (state wire.Cluster, ok bool) {
 // leader waits for a leader and returns its number.
 func (tr *trio) leader() (n int) {
 	tr.t.Helper()
-	Eventually(tr.t, "a node leads", 30*time.Second, func() bool {
+	Eventually(tr.t, "a node leads", func() bool {
 		state, ok := tr.status()
 		if ok && state.Leader != "" {
 			_, _ = fmt.Sscanf(state.Leader, "node-%d", &n)
@@ -137,7 +137,7 @@ func (tr *trio) leader() (n int) {
 // whole waits until all nodes answer and none is behind.
 func (tr *trio) whole() {
 	tr.t.Helper()
-	Eventually(tr.t, "all nodes take part", 30*time.Second, func() bool {
+	Eventually(tr.t, "all nodes take part", func() bool {
 		state, ok := tr.status()
 		if !ok {
 			return false
@@ -159,7 +159,7 @@ func (tr *trio) kill(n int) {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(tr.t, err)
 	require.NoError(tr.t, syscall.Kill(pid, syscall.SIGKILL))
-	Eventually(tr.t, "the node has ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil }) // and is no zombie, which may hold locks
+	Eventually(tr.t, "the node has ended", func() bool { return syscall.Kill(pid, 0) != nil }) // and is no zombie, which may hold locks
 }
 
 // startNode starts a node that was killed.
@@ -190,61 +190,19 @@ func TestDevNodes_AnyOneMayDie(t *testing.T) {
 		require.Zero(t, again.code, "%s", again)
 		require.Equal(t, first.out, again.out, "node %d", n)
 	}
-	for round := 2; round <= 3; round++ {
-		lead := c.leader()
-		c.kill(lead)
-		began := time.Now()
-		c.leader() // a command waits 5 s for a server, and an election may take longer under load
-		key := fmt.Sprint("walk/", round)
-		paid := c.flightd(nil, "exec", "--key", key, "--", "sh", "-c", "echo paid by $$")
-		require.Zero(t, paid.code, "%s", paid)
-		t.Logf("node %d was killed; the next effect was done after %v", lead, time.Since(began).Round(time.Millisecond))
-		require.Less(t, time.Since(began), 15*time.Second)
-		old := c.flightd(nil, "exec", "--key", "walk/1", "--", "sh", "-c", "echo paid by $$")
-		require.Equal(t, first.out, old.out, "%s", old)
-		c.startNode(lead)
-		c.whole()
-		for n := 1; n <= 3; n++ {
-			again := c.flightd([]int{n}, "exec", "--key", key, "--", "sh", "-c", "echo paid by $$")
-			require.Equal(t, paid.out, again.out, "node %d: %s", n, again)
-		}
+	lead := c.leader()
+	c.kill(lead)
+	c.leader() // a command waits 5 s for a server, and an election may take longer under load
+	paid := c.flightd(nil, "exec", "--key", "walk/2", "--", "sh", "-c", "echo paid by $$")
+	require.Zero(t, paid.code, "%s", paid)
+	old := c.flightd(nil, "exec", "--key", "walk/1", "--", "sh", "-c", "echo paid by $$")
+	require.Equal(t, first.out, old.out, "%s", old)
+	c.startNode(lead)
+	c.whole()
+	for n := 1; n <= 3; n++ {
+		again := c.flightd([]int{n}, "exec", "--key", "walk/2", "--", "sh", "-c", "echo paid by $$")
+		require.Equal(t, paid.out, again.out, "node %d: %s", n, again)
 	}
-}
-
-// waitEnd waits until the process of a node has ended.
-func (tr *trio) waitEnd(node *exec.Cmd, log *lockedBuffer) string {
-	tr.t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- node.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(30 * time.Second):
-		_ = node.Process.Kill()
-		tr.t.Fatalf("the node runs on\n%s", log)
-	}
-	return log.String()
-}
-
-// A node that has lost its disk has also lost its votes: it must not vote again under its old name. Its founding directory
-// is still there.
-func TestDevNodes_EmptiedDiskDoesNotVote(t *testing.T) {
-	t.Parallel()
-	c := startTrio(t)
-	first := c.flightd(nil, "exec", "--key", "disk/1", "--", "echo", "paid")
-	require.Zero(t, first.code, "%s", first)
-	c.kill(3)
-	require.NoError(t, os.RemoveAll(filepath.Join(c.data, devNodeName(3))))
-	log := new(lockedBuffer)
-	node := exec.Command(program, c.args("--node", "3")...)
-	node.Stderr = log
-	require.NoError(t, node.Start())
-	says := c.waitEnd(node, log)
-	require.Equal(t, cli.ExitConfig, node.ProcessState.ExitCode(), "%s", says)
-	require.Contains(t, says, "node-3 is not a member of its cluster")
-	require.Contains(t, says, "give it that directory back")
-	c.leader() // node 3 may have led
-	second := c.flightd(nil, "exec", "--key", "disk/2", "--", "echo", "paid")
-	require.Zero(t, second.code, "two nodes go on: %s", second)
 }
 
 // However the nodes of a new cluster start, and whichever of them is killed meanwhile, there is one ledger in the end, or each start
@@ -294,7 +252,7 @@ func TestDevNodes_FoundsOnce(t *testing.T) {
 				start(n)
 			}
 		}
-		Eventually(t, fmt.Sprintf("round %d: all nodes serve one ledger", round), 60*time.Second, func() bool {
+		Eventually(t, fmt.Sprintf("round %d: all nodes serve one ledger", round), func() bool {
 			names := make(map[string]bool)
 			for _, url := range c.urls {
 				answer, err := http.Get(url + "/version")

@@ -25,6 +25,7 @@ func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := startServer(t)
 			pay := []string{"exec", "--key", "pay-1", "--fingerprint", "none", "--", "sh", "-c", "echo paid by $$"}
 			paid := s.flightd(pay...)
@@ -35,7 +36,7 @@ func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
 				t.Errorf("it answered %s", answer.Status)
 				_ = answer.Body.Close()
 			}
-			overdue := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
+			overdue := time.AfterFunc(limit, func() { _ = s.cmd.Process.Kill() })
 			_ = s.cmd.Wait() // the exit code is tested below
 			overdue.Stop()
 			code, log := s.cmd.ProcessState.ExitCode(), s.log.String()

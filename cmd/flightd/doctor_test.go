@@ -29,6 +29,7 @@ func (s *server) runDoctor(args ...string) (by map[string]doctor.Finding, r resu
 
 // TestDoctor_RunningServer: every check has measured figures. doctor leaves no file behind and changes no report.
 func TestDoctor_RunningServer(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	reports := filepath.Join(s.state, "flightd", "reports")
 	err := os.MkdirAll(reports, 0o700)
@@ -74,6 +75,7 @@ func TestDoctor_RunningServer(t *testing.T) {
 
 // TestDoctor_NoServer: the finding has a remedy, and the checks that need no server still run.
 func TestDoctor_NoServer(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.kill()
 	r := s.flightd("doctor", "--data", s.data)
@@ -91,20 +93,14 @@ func TestDoctor_NoServer(t *testing.T) {
 	require.Equal(t, cli.ExitFailed, r.code, "one of two: %v", r)
 	require.Equal(t, doctor.StatusWarn, by["server"].Status, "one of two: %v", r)
 	require.NotEqual(t, doctor.StatusFail, by["lease"].Status, "one of two: %v", r)
-}
-
-// TestDoctor_CountsDoubts of all namespaces, and names the command that lists them.
-func TestDoctor_CountsDoubts(t *testing.T) {
-	s := startServer(t)
-	by, r := s.runDoctor()
-	require.Equal(t, doctor.StatusOK, by["doubts"].Status, "%v", r)
-	s.flightd("exec", "--key", "a", "--", "sh", "-c", "exit 3")
-	s.flightd("exec", "-n", "other", "--key", "b", "--", "sh", "-c", "exit 3")
-	by, r = s.runDoctor()
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Equal(t, doctor.StatusWarn, by["doubts"].Status)
-	require.Equal(t, 2.0, by["doubts"].Facts["count"])
-	require.Contains(t, by["doubts"].Do, "flightd doubt ls -A")
+	require.Empty(t, by["cluster"].Status, "a lone node is no cluster")
+	other, _ := startFake(t)
+	by, r = s.runDoctor("--server", s.url()+","+other.url())
+	require.Equal(t, cli.ExitFailed, r.code, "two ledgers in one list: %v", r)
+	require.Equal(t, doctor.StatusFail, by["servers"].Status, "%v", r)
+	require.Contains(t, by["servers"].Do, "FLIGHTD_DEPLOYMENT")
+	by, _ = s.runDoctor("--server", s.url()+","+s.url())
+	require.Equal(t, doctor.StatusOK, by["servers"].Status)
 }
 
 // A token that other users of the machine may read is not used without a word.
@@ -126,6 +122,7 @@ func TestToken_FileThatOthersMayReadIsSaid(t *testing.T) {
 
 // TestDoctor_OfATeam: a token of one namespace, and an address with the wrong scheme.
 func TestDoctor_OfATeam(t *testing.T) {
+	t.Parallel()
 	s := startTeam(t)
 	billing := strings.TrimSpace(s.flightd(s.admin(), "token", "create", "billing", "-n", "billing").out)
 	require.NotZero(t, s.flightd(billing, "exec", "--key", "pay-7", "--", "false").code)

@@ -2,43 +2,17 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-// A script that charges and then finds an inner key busy has acted: its own key must not become free.
-func TestExec_NestedBusyKeyLeavesTheOuterInDoubt(t *testing.T) {
-	s := startServer(t)
-	shop := NewShop(t, true)
-	busy := s.begin("exec", "--key", "busy", "--", shop.path("pay.sh"))
-	Eventually(t, "the inner key is busy", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
-	charged := filepath.Join(t.TempDir(), "charged")
-	script := fmt.Sprintf("set -e; echo x >> %s; %s exec --key busy --wait 0 -- %s", charged, program, shop.path("pay.sh"))
-	for _, flags := range [][]string{nil, {"--not-done-exit", "75"}} {
-		key := fmt.Sprintf("outer-%d", len(flags))
-		r := s.flightd(sh(key, flags, script)...)
-		require.Equal(t, cli.ExitBusyInside, r.code, "%v", r)
-		require.Contains(t, r.err, "idempotency_in_flight")
-		require.Equal(t, "in_doubt", s.flight(key).State)
-		require.Equal(t, cli.ExitInDoubt, s.flightd(sh(key, flags, script)...).code)
-	}
-	data, err := os.ReadFile(charged)
-	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(string(data), "x"), "once for each outer key")
-	shop.release()
-	require.Zero(t, busy.wait().code)
-}
-
 // No exit code means not done, unless a flag names it.
 func TestExec_WhichExitCodesMeanThatNothingWasDone(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	for i, row := range []struct {
 		flags string
 		exit  string

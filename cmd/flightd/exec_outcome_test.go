@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -8,12 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
-	"github.com/flightd/flightd/internal/proctest"
 )
 
 // sh returns the arguments of an exec of a shell script.
@@ -23,7 +22,7 @@ func sh(key string, flags []string, script string) []string {
 }
 
 func TestExec_OutcomesAndExitCodes(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	runs := filepath.Join(t.TempDir(), "runs")
 	for _, test := range []struct {
 		key, flags string
@@ -66,7 +65,7 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 }
 
 func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	script := filepath.Join(t.TempDir(), "pay.sh")
 	err := os.WriteFile(script, []byte("#!/bin/sh\necho paid\n"), 0o600)
 	require.NoError(t, err)
@@ -99,7 +98,7 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 }
 
 func TestExec_TellsTheCommandItsAttempt(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	r := s.flightd(sh("shop/order-1", nil, `echo "$FLIGHTD_KEY $FLIGHTD_FLIGHT_ID $FLIGHTD_ATTEMPT"; echo "${#FLIGHTD_FENCING_TOKEN} ${#IDEMPOTENCY_KEY}"; cat; echo end`)...)
 	f := s.flight("shop/order-1")
 	lines := strings.Split(r.out, "\n")
@@ -116,7 +115,7 @@ func TestExec_TellsTheCommandItsAttempt(t *testing.T) {
 }
 
 func TestExec_InputIsStoredAndFed(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	for name, text := range map[string]string{one: "first\x00input\xff", two: "second"} {
@@ -137,21 +136,6 @@ func TestExec_InputIsStoredAndFed(t *testing.T) {
 	require.Equal(t, "first\x00input\xff", r.out, "with --fingerprint none, the first input is used: %v", r)
 }
 
-func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
-	s := startServer(t)
-	start := time.Now()
-	r := s.flightd(sh("slow", []string{"--timeout", "3s", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
-	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
-	require.Equal(t, "begun\n", r.out, "%v", r)
-	require.Contains(t, r.err, "the command was ended: its time-out has passed (--timeout)", "%v", r)
-	took := time.Since(start)
-	require.LessOrEqual(t, took, 20*time.Second, "it took %v", took)
-	f := s.flight("slow")
-	require.Equal(t, "in_doubt", f.State, "the flight is %s", f.State)
-	require.NotContains(t, r.err, "--failure", "the hint names a flag that does not apply to a killed command: %v", r)
-	require.Contains(t, r.err, "--recovery resend", "the hint names a flag that does not apply to a killed command: %v", r)
-}
-
 // Processes that a command has started are ended before its attempt ends; they would act at the same time as the next
 // attempt.
 func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
@@ -164,7 +148,7 @@ func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
 			s := startServer(t)
 			shop := NewShop(t, true)
 			i := s.begin(sh("orphan", cut.flags, "sh -c 'trap \"\" TERM; echo $$ >> "+shop.path("started")+"; while :; do sleep 0.05; done' >&2 & wait")...)
-			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+			Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 			if cut.signal {
 				i.signal(syscall.SIGTERM)
 			}
@@ -178,66 +162,62 @@ func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
 	}
 }
 
-func TestExec_PassesSignalsOn(t *testing.T) {
-	s := startServer(t)
-	mark := filepath.Join(t.TempDir(), "mark")
-	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
-	Eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
-	i.signal(syscall.SIGTERM)
-	r := i.wait()
-	require.Equal(t, 75, r.code, "%v", r)
-	require.Equal(t, "cleaned up\n", r.out, "%v", r)
-}
-
 // A command that was cut short may have acted or not, whatever its exit code: neither 0 nor a code of --not-done-exit counts.
 func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
-	for i, row := range []struct {
-		flags string
-		code  int // of the command
-		want  int // of exec
+	const term = 128 + int(syscall.SIGTERM)
+	const trapped, asIs, children = "trap 'exit %d' TERM; echo charged > %s; while :; do sleep 0.05; done", ": %d; echo charged > %s; exec sleep 600", "trap : USR1 USR2; (echo charged > %[2]s; sleep 60) || exit %[1]d"
+	for key, row := range map[string]struct {
+		flags, script string
+		code          int            // of the command
+		signal        syscall.Signal // 0: its time-out ends it
+		state         string         // "": in doubt
+		want          int            // of exec
 	}{
-		{"", 0, 128 + int(syscall.SIGTERM)},
-		{"--failure not_done", 1, 1},
-		{"--failure refused", 1, 1},
-		{"--not-done-exit 75", 75, 75},
+		"signal":                     {"", trapped, 0, syscall.SIGTERM, "", term},
+		"signal-not-done":            {"--failure not_done", trapped, 1, syscall.SIGTERM, "", 1},
+		"signal-refused":             {"--failure refused", trapped, 1, syscall.SIGTERM, "", 1},
+		"signal-code":                {"--not-done-exit 75", trapped, 75, syscall.SIGTERM, "", 75},
+		"timeout":                    {"", trapped, 0, 0, "", term},
+		"timeout-kills":              {"--failure not_done", asIs, 0, 0, "", term},
+		"timeout-resent":             {"--recovery resend", trapped, 0, 0, "ready", term},
+		"usr1, which ends its child": {"--not-done-exit 75", children, 75, syscall.SIGUSR1, "", 75},
+		"usr2, which ends its child": {"--not-done-exit 75", children, 75, syscall.SIGUSR2, "", 75},
 	} {
-		for cut, flags := range map[string][]string{"signal": nil, "timeout": {"--timeout", "3s"}} {
-			key, mark := fmt.Sprintf("%s-%d", cut, i), filepath.Join(t.TempDir(), "mark")
-			script := fmt.Sprintf("trap 'exit %d' TERM; echo charged > %s; while :; do sleep 0.05; done", row.code, mark)
-			line := s.begin(sh(key, append(flags, strings.Fields(row.flags)...), script)...)
-			Eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
-			if cut == "signal" {
-				line.signal(syscall.SIGTERM)
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			key, mark, flags := strings.ReplaceAll(key, ", which ends its child", ""), filepath.Join(t.TempDir(), "mark"), strings.Fields(row.flags)
+			if row.signal == 0 {
+				flags = append(flags, "--timeout", "3s")
+			}
+			line := s.begin(sh(key, flags, fmt.Sprintf(row.script, row.code, mark))...)
+			if row.signal != 0 {
+				Eventually(t, "it runs", func() bool { _, err := os.Stat(mark); return err == nil })
+				line.signal(row.signal)
 			}
 			r := line.wait()
-			require.Equal(t, "in_doubt", s.flight(key).State, "%s %s: %v", row.flags, cut, r)
-			require.Equal(t, row.want, r.code, "%s %s: %v", row.flags, cut, r)
-			require.Contains(t, r.err, "in doubt", "%s %s: %v", row.flags, cut, r)
-			require.NotContains(t, r.err, "when nothing was done", "the hint names a flag that does not apply: %v", r)
-		}
+			require.Equal(t, cmp.Or(row.state, "in_doubt"), s.flight(key).State, "%v", r)
+			require.Equal(t, row.want, r.code, "%v", r)
+			if row.state == "" {
+				require.Contains(t, r.err, "in doubt")
+				require.NotContains(t, r.err, "when nothing was done", "the hint names a flag that does not apply")
+				require.NotContains(t, r.err, "--failure", "the hint names a flag that does not apply")
+				require.Contains(t, r.err, "--recovery resend")
+			}
+			require.Equal(t, row.signal == 0, strings.Contains(r.err, "the command was ended: its time-out has passed (--timeout)"), "%v", r)
+		})
 	}
-	for _, signal := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} { // they end a child of the command that does not catch them
-		key, mark := fmt.Sprint("user-", int(signal)), filepath.Join(t.TempDir(), "mark")
-		script := fmt.Sprintf("trap : USR1 USR2; (echo charged > %s; sleep 60) || exit 75", mark)
-		line := s.begin(sh(key, []string{"--not-done-exit", "75"}, script)...)
-		Eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
-		line.signal(signal)
-		r := line.wait()
-		require.Equal(t, "in_doubt", s.flight(key).State, "%v: %v", signal, r)
-	}
-	r := s.flightd(sh("resent", []string{"--timeout", "3s", "--recovery", "resend"}, "trap 'exit 0' TERM; while :; do sleep 0.05; done")...)
-	require.Equal(t, "ready", s.flight("resent").State, "%v", r)
-	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 }
 
 // Signals that are ignored when exec starts, as under nohup and a shell's &, end neither exec nor its command.
 func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := NewShop(t, true)
 	args := append([]string{"-c", `trap "" HUP INT; exec "$0" "$@"`, program, "exec", "--key", "nohup", "--"}, shop.path("pay.sh"))
 	i := s.beginCommand("/bin/sh", args...)
-	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		i.signal(signal)
 		err := syscall.Kill(shop.Pids("started")[0], signal)
@@ -251,18 +231,23 @@ func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
 	require.Equal(t, "succeeded", f.State, "the flight is %s", f.State)
 }
 
+// A waiter prints for whom it waits, gets the receipt, and leaves with a signal. The holder prints no notice.
 func TestExec_WaitFlag(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
-	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 	r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh"))
 	require.Equal(t, cli.ExitBusy, r.code, "--wait 0: %v", r)
 	require.Contains(t, r.err, "idempotency_in_flight", "--wait 0: %v", r)
 	require.Contains(t, r.err, "flightd why default/exec/w", "--wait 0: %v", r)
 	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
 	gone := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
-	Eventually(t, "it is connected to the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
+	notice := "default/exec/w: waiting for another caller: attempt 1 is held by " + s.flight("w").LastAttempt.Owner + " since "
+	Eventually(t, "both wait", func() bool {
+		return strings.Contains(gone.err.String(), notice) && strings.Contains(waiter.err.String(), notice)
+	})
 	gone.signal(syscall.SIGTERM)
 	r = gone.wait()
 	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "a waiter that gets SIGTERM: %v", r)
@@ -273,10 +258,12 @@ func TestExec_WaitFlag(t *testing.T) {
 	require.Equal(t, a.out, b.out, "the first: %v\nthe waiter: %v", a, b)
 	require.Equal(t, 0, b.code, "the first: %v\nthe waiter: %v", a, b)
 	require.Contains(t, b.err, "nothing was run", "the first: %v\nthe waiter: %v", a, b)
+	require.NotContains(t, a.err, "waiting for")
 }
 
 // A signal ends exec with its code also while the server has not answered at all.
 func TestExec_SignalBeforeTheFirstAnswer(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
@@ -291,36 +278,8 @@ func TestExec_SignalBeforeTheFirstAnswer(t *testing.T) {
 	require.Contains(t, r.err, "nothing was started", "%v", r)
 }
 
-// connected reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.
-func connected(t *testing.T, pid int) bool {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	open, err := os.ReadDir(dir)
-	if err != nil {
-		t.Logf("not known: %v", err)
-		return true
-	}
-	for _, fd := range open {
-		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && strings.HasPrefix(to, "socket:") {
-			return true
-		}
-	}
-	return false
-}
-
-func TestExec_WithoutAServerNothingStarts(t *testing.T) {
-	t.Parallel()
-	s := &server{t: t, address: proctest.Address(t), state: t.TempDir()}
-	shop := NewShop(t, false)
-	r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh"))
-	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
-	require.Empty(t, shop.Pids("started"), "%v", r)
-	require.Equal(t, 2, strings.Count(r.err, "\n"), "%v", r)
-	r = s.flightd("flights", "ls")
-	require.Equal(t, cli.ExitUnreachable, r.code, "flights ls: %v", r)
-}
-
 func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	args := sh("long", []string{"--capture", "1KiB"}, "i=0; while [ $i -lt 200 ]; do echo 'line of output'; i=$((i+1)); done")
 	first, again := s.flightd(args...), s.flightd(args...)
 	require.Equal(t, 0, first.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
@@ -336,41 +295,13 @@ func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
 	require.NotContains(t, allowed.err, "--allow-truncated", "%v", allowed)
 }
 
-func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
-	s := startServer(t)
-	shop := NewShop(t, true)
-	args := []string{"exec", "--key", "spool", "--report-wait", "100ms", "--", shop.path("pay.sh")}
-	first := s.begin(args...)
-	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
-	s.kill()
-	shop.release()
-	r := first.wait()
-	require.Equal(t, 0, r.code, "the runner: %v", r)
-	require.Contains(t, r.err, "not stored yet", "the runner: %v", r)
-	spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*"))
-	require.NoError(t, err, "the spool holds %v, %v", spooled, err)
-	require.NotEqual(t, 0, len(spooled), "the spool holds %v, %v", spooled, err)
-	s.start()
-	if r := s.flightd("version"); r.code != 0 { // reaches no server
-		t.Errorf("version: %v", r)
-	}
-	if r := s.flightd("flights", "ls"); r.code != 0 {
-		t.Errorf("flights ls: %v", r)
-	}
-	f := s.flight("spool")
-	require.Equal(t, "succeeded", f.State, "the flight is %s", f.State)
-	again := s.flightd(args...)
-	require.Equal(t, r.out, again.out, "the next one: %v", again)
-	require.Equal(t, 0, again.code, "the next one: %v", again)
-	require.Len(t, shop.Pids("started"), 1, "the next one: %v", again)
-}
-
 // TestExec_SpoolFailureIsReported: if the report cannot be spooled, the message says that the outcome is lost.
 func TestExec_SpoolFailureIsReported(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "lost", "--report-wait", "100ms", "--", shop.path("pay.sh"))
-	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
 	reports := filepath.Join(s.state, "flightd", "reports")
 	err := os.RemoveAll(reports)
@@ -393,16 +324,15 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
 			shop := NewShop(t, true)
-			args := []string{"exec", "--key", "late", "--report-wait", "40s", "--", shop.path("pay.sh")}
+			args := []string{"exec", "--key", "late", "--report-wait", "10m", "--", shop.path("pay.sh")}
 			i := s.begin(args...)
-			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+			Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 			s.kill()
 			shop.release()
-			Eventually(t, "its outcome is on disk", 10*time.Second, func() bool {
+			Eventually(t, "its outcome is on disk", func() bool {
 				spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*.report"))
 				return err == nil && len(spooled) == 1
 			})
-			began := time.Now()
 			i.signal(syscall.SIGINT)
 			if twice {
 				i.signal(syscall.SIGTERM)
@@ -413,8 +343,6 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 			require.Equal(t, 0, r.code, "%v", r)
 			require.Contains(t, r.err, "its outcome is being reported", "%v", r)
 			require.Equal(t, twice, strings.Contains(r.err, "not stored yet"), "%v", r)
-			took := time.Since(began)
-			require.LessOrEqual(t, took, 20*time.Second, "it took %v", took)
 			if twice {
 				s.start()
 			}
@@ -431,14 +359,14 @@ func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 	s := startServer(t)
 	shop := NewShop(t, true)
 	i := s.begin("exec", "--key", "lost", "--ttl", ttl.String(), "--on-lease-lost", "kill", "--report-wait", "30s", "--", shop.path("pay.sh"))
-	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
-	Eventually(t, "the command is dead", 20*time.Second, func() bool { return !Alive(shop.Pids("started")[0]) })
+	Eventually(t, "the command is dead", func() bool { return !Alive(shop.Pids("started")[0]) })
 	s.start()
 	r := i.wait()
 	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 	require.Contains(t, r.err, "--on-lease-lost kill", "%v", r)
-	Eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
+	Eventually(t, "it is in doubt", func() bool { return s.flight("lost").State == "in_doubt" })
 }
 
 // TestHazard36: a server that restarts within the TTL adopts no claim of its previous incarnation, and neither releases
@@ -448,7 +376,7 @@ func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
 	s := startServer(t)
 	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "pay", "--ttl", "15s", "--recovery", "resend", "--", shop.path("pay.sh"))
-	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "it runs", func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
 	s.start()
 	r := s.flightd("exec", "--key", "pay", "--wait", "1s", "--recovery", "resend", "--", shop.path("pay.sh"))

@@ -29,13 +29,11 @@ func submitFlight(t *testing.T, w *httpapitest.Fake, n int) {
 
 // TestFlightsList_MoreThanAPage: --limit may exceed the page size of the server.
 func TestFlightsList_MoreThanAPage(t *testing.T) {
-	world := httpapitest.New(t)
+	s, world := startFake(t)
 	for n := range 1203 {
 		submitFlight(t, world, n)
 	}
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
 		r := flightd(env, "flights", "ls", "--limit", limit, "-o", "id")
 		lines := strings.Count(r.out, "\n")
@@ -85,14 +83,12 @@ func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 
 // TestWatch_ATombstone: the exit code reports the outcome of an expired flight.
 func TestWatch_ATombstone(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
+	s, world := startFake(t)
 	for outcome, want := range map[flight.Outcome]int{flight.OutcomeSucceeded: 0, flight.OutcomeRefused: cli.ExitFailed} {
 		key := flight.MustKey("default/charge/" + outcome.String())
 		world.Apply(t, &flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
 		world.Apply(t, &flight.Expire{Key: key, Generation: 1})
-		r := flightd(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
+		r := flightd(map[string]string{"FLIGHTD_ADDR": s.url()}, "flights", "watch", "charge/"+outcome.String())
 		require.Equal(t, want, r.code, "%s: exit %d, %s", outcome, r.code, r.err)
 		require.Contains(t, r.err, "no longer stored", "%s: exit %d, %s", outcome, r.code, r.err)
 	}
@@ -101,13 +97,11 @@ func TestWatch_ATombstone(t *testing.T) {
 // TestGet_ATombstone: only known fields are printed; not the source of the receipt, the size of its body or the
 // attempts.
 func TestGet_ATombstone(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
+	s, world := startFake(t)
 	key := flight.MustKey("default/charge/1")
 	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
 	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	r := flightd(env, "flights", "get", "charge/1")
 	require.Equal(t, 0, r.code, "exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "succeeded; its body is no longer stored, sha256:", "exit %d: %s%s", r.code, r.out, r.err)
@@ -174,29 +168,11 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestFree_SaysWhatBecameOfTheKey: the attempts of the previous generation are not shown.
-func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded})
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := flightd(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--actor", "ann", "--yes")
-	require.Equal(t, 0, r.code, "got %v", r)
-	require.Contains(t, r.err, "free; the next call with this key acts", "got %v", r)
-	require.Contains(t, r.out, "by ann: a new order of that number; its state was succeeded", "got %v", r)
-	for _, untrue := range []string{"attempts", "fingerprint"} {
-		require.NotContains(t, r.out, untrue, "the output contains %q: %s", untrue, r.out)
-	}
-}
-
 // TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a time; the error names the allowed forms.
 func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
-	world := httpapitest.New(t)
+	s, world := startFake(t)
 	submitFlight(t, world, 1)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for _, command := range [][]string{{"flights", "ls"}, {"tail", "--no-follow"}} {
 		for _, since := range []string{"1h", "90s", "30d", "1d12h", "0", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+01:00"} {
 			r := flightd(env, append(command, "--since", since)...)
@@ -216,10 +192,8 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 
 // TestFind_FreedKey: the error says that the flight was freed, and why still prints its history.
 func TestFind_FreedKey(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	s, world := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	key := flight.MustKey("default/charge/1")
 	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded})
 	world.Apply(t, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a new order"})
@@ -246,10 +220,8 @@ func TestFind_FreedKey(t *testing.T) {
 // TestWhy_RunningFlightShowsCancelRequestAndEpochHold: get and why show a requested cancellation, and until when a
 // raised lease epoch keeps other callers from the flight.
 func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	s, world := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	key := flight.MustKey("default/charge/1")
 	_, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"})
 	require.NoError(t, err)

@@ -131,7 +131,7 @@ func TestNamespaceCopy_Sagas(t *testing.T) {
 	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", input, "--wait", "forever").code)
 	a.write("closed.pay", "")
 	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-2", "--input", input).code)
-	Eventually(t, "the charge runs", 30*time.Second, func() bool { return s.flight("trip/b-2#pay").State == "running" })
+	Eventually(t, "the charge runs", func() bool { return s.flight("trip/b-2#pay").State == "running" })
 	copied := s.flightd("namespace", "copy", "default", "billing", "--leave", "4", "--yes", "-o", "json")
 	require.Zero(t, copied.code, "%v", copied)
 	var result namespaceCopyResult

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,19 +11,15 @@ import (
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/remote"
 )
 
 // TestLists_RespectTheNamespace: the namespace setting applies to lists; -A lists all namespaces.
 func TestLists_RespectTheNamespace(t *testing.T) {
-	world := httpapitest.New(t)
+	s, world := startFake(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/2"} {
 		world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
 	for _, test := range []struct{ flags, here, notHere string }{
 		{"", "default/charge/1", "billing/charge/2"},
 		{"-n default", "default/charge/1", "billing/charge/2"},
@@ -33,14 +28,14 @@ func TestLists_RespectTheNamespace(t *testing.T) {
 		{"--all-namespaces -n billing", "default/charge/1", ""},
 	} {
 		for _, command := range []string{"flights ls", "tail --no-follow", "tail --no-follow --after 0.0"} {
-			env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+			env := map[string]string{"FLIGHTD_ADDR": s.url()}
 			r := flightd(env, strings.Fields(command+" "+test.flags)...)
 			require.Equal(t, 0, r.code, "%s %s: %v", command, test.flags, r)
 			require.Contains(t, r.out, test.here, "%s %s: %v", command, test.flags, r)
 			require.False(t, test.notHere != "" && strings.Contains(r.out, test.notHere), "%s %s: %v", command, test.flags, r)
 		}
 	}
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	r := flightd(env, "__complete", "why", "bil")
 	require.Contains(t, r.out, "billing/charge/2", "a full key of another namespace: %v", r)
 	for _, command := range []string{"flights ls", "tail"} {
@@ -52,11 +47,9 @@ func TestLists_RespectTheNamespace(t *testing.T) {
 
 // TestLists_EmptyListPrintsANote: an empty table is followed by a message on standard error; JSON and ids are not.
 func TestLists_EmptyListPrintsANote(t *testing.T) {
-	world := httpapitest.New(t)
+	s, world := startFake(t)
 	world.Apply(t, &flight.Submit{Key: flight.MustKey("billing/charge/2")})
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for command, says := range map[string]string{
 		"flights ls":           "no flights in namespace default; -A reads all namespaces",
 		"doubt ls":             "no doubts in namespace default; -A reads all namespaces",
@@ -77,15 +70,13 @@ func TestLists_EmptyListPrintsANote(t *testing.T) {
 
 // TestDoubtList_TakesTheFiltersOfFlightsList: with the same meaning.
 func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
-	world := httpapitest.New(t)
+	s, world := startFake(t)
 	for i, key := range []string{"default/charge/1", "default/charge/20", "default/mail/1", "other/charge/1"} {
 		answer, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: flight.MustKey(key), Nonce: flight.Nonce{byte(i + 1)}, Owner: "host:1"})
 		require.NoError(t, err)
 		world.ExpireSession(t, answer.Session)
 	}
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	t.Cleanup(server.Close)
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for flags, want := range map[string]string{
 		"":                                      "default/charge/1 default/charge/20 default/mail/1",
 		"--action charge":                       "default/charge/1 default/charge/20",
@@ -111,7 +102,7 @@ func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
 
 // TestDoubtList_OldestFirstWithInputAndCalls: a person sees what to decide first, and whether somebody waits for it.
 func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
-	world := httpapitest.New(t)
+	s, world := startFake(t)
 	open := func(n int, input flight.Blob) flight.SessionID {
 		req := remote.OpenRequest{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n)), Nonce: flight.Nonce{byte(n)}, Owner: "host:1"}
 		req.Submission.Input = input
@@ -128,9 +119,7 @@ func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
 	}
 	world.Apply(t, &flight.CountDuplicates{Key: flight.MustKey("default/charge/2"), ID: flight.CountID{Source: 1, Number: 1},
 		Stats: flight.DuplicateStats{Count: 7, First: flight.Time(time.Now().UnixMilli()), Last: flight.Time(time.Now().UnixMilli())}})
-	server := httptest.NewServer(httpapi.New(world.Config()))
-	t.Cleanup(server.Close)
-	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	r := flightd(env, "doubt", "ls")
 	require.Zero(t, r.code, "%v", r)
 	lines := strings.Split(r.out, "\n")

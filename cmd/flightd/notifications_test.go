@@ -139,17 +139,17 @@ func TestNotify_KilledInMidEffect(t *testing.T) {
 	re.answer = func(int) int { return http.StatusServiceUnavailable }
 	re.mu.Unlock()
 	effect := s.begin("exec", "--key", "refund-7", "--", "sleep", "60")
-	Eventually(t, "the effect runs", 10*time.Second, func() bool { return s.flight("refund-7").State == "running" })
+	Eventually(t, "the effect runs", func() bool { return s.flight("refund-7").State == "running" })
 	require.NoError(t, effect.cmd.Process.Signal(syscall.SIGKILL))
-	Eventually(t, "the flight is in doubt", 40*time.Second, func() bool { return s.flight("refund-7").State == "in_doubt" })
-	Eventually(t, "the target is failing", 20*time.Second, func() bool { return strings.Contains(s.flightd("notify", "ls").out, "503") })
+	Eventually(t, "the flight is in doubt", func() bool { return s.flight("refund-7").State == "in_doubt" })
+	Eventually(t, "the target is failing", func() bool { return strings.Contains(s.flightd("notify", "ls").out, "503") })
 	s.kill()
 	re.mu.Lock()
 	re.answer = nil
 	re.mu.Unlock()
 	s.start()
 	const key = "default/exec/refund-7"
-	Eventually(t, "the message arrives", 20*time.Second, func() bool { return len(re.of(key)) > 0 })
+	Eventually(t, "the message arrives", func() bool { return len(re.of(key)) > 0 })
 	m := re.of(key)[0]
 	require.Equal(t, "flight.in_doubt", m.Type)
 	require.Equal(t, "in_doubt", m.Data.State)
@@ -165,7 +165,7 @@ func TestNotify_KilledInMidEffect(t *testing.T) {
 	s.start()
 	r = s.flightd("exec", "--key", "refund-8", "--failure", "unknown", "--", "sh", "-c", "exit 3")
 	require.NotZero(t, r.code)
-	Eventually(t, "the next message arrives", 20*time.Second, func() bool { return len(re.of("default/exec/refund-8")) > 0 })
+	Eventually(t, "the next message arrives", func() bool { return len(re.of("default/exec/refund-8")) > 0 })
 	require.Len(t, re.of(key), 1)
 	re.mu.Lock()
 	defer re.mu.Unlock()
@@ -223,7 +223,7 @@ func TestNotify_ChangesOfLeader(t *testing.T) {
 		}
 		return n, ids
 	}
-	Eventually(t, "each doubt is counted", 5*time.Minute, func() bool {
+	eventuallyWithin(t, 5*limit, "each doubt is counted", func() bool {
 		n, _ := counted()
 		return n >= len(doubts)
 	})

@@ -18,6 +18,7 @@ import (
 
 // TestDev_TellsItsSupervisor: READY=1 is sent once the node answers, WATCHDOG=1 while it is alive, STOPPING=1 when it stops.
 func TestDev_TellsItsSupervisor(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "notify") // a socket's path must be short
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
@@ -27,7 +28,7 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 	receive := func() string {
 		t.Helper()
 		message := make([]byte, 4096)
-		_ = socket.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = socket.SetReadDeadline(time.Now().Add(limit))
 		n, err := socket.Read(message)
 		if err != nil {
 			t.Fatal(err)

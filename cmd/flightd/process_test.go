@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
 )
@@ -35,6 +38,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	_ = os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // isolate the tests from the user's settings
+	_ = os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))   // and from the user's reports
 	program = filepath.Join(dir, "flightd")
 	code := 1
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
@@ -46,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is a `flightd dev` process.
+// server is a `flightd dev` process, or an API in this process.
 type server struct {
 	t       testing.TB
 	data    string
@@ -55,7 +59,16 @@ type server struct {
 	flags   []string
 	cmd     *exec.Cmd
 	log     *lockedBuffer
-	took    time.Duration // from start to the first /readyz with 200
+	fake    bool // the API and its callers are in this process
+}
+
+// startFake starts an API on an in-memory flightd. Its commands run in this process.
+func startFake(t testing.TB) (*server, *httpapitest.Fake) {
+	t.Helper()
+	world := httpapitest.New(t)
+	api := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(api.Close)
+	return &server{t: t, address: api.Listener.Addr().String(), fake: true}, world
 }
 
 // startServer starts a server on a new data directory and kills it at the end of the test.
@@ -75,7 +88,6 @@ func (s *server) start(env ...string) {
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(s.t, err)
-	began := time.Now()
 	require.NoError(s.t, s.cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || strings.TrimSpace(line) != s.url() {
@@ -85,7 +97,6 @@ func (s *server) start(env ...string) {
 	}
 	status := s.get("/readyz", nil)
 	require.Equal(s.t, http.StatusOK, status, "/readyz answers %d", status)
-	s.took = time.Since(began)
 }
 
 func (s *server) url() string { return "http://" + s.address }
@@ -188,11 +199,22 @@ func (i *invocation) signal(s syscall.Signal) {
 // flightd runs the program as a client of this server.
 func (s *server) flightd(args ...string) result {
 	s.t.Helper()
+	if s.fake {
+		return flightd(map[string]string{"FLIGHTD_ADDR": s.url(), "XDG_CONFIG_HOME": os.Getenv("XDG_CONFIG_HOME")}, args...)
+	}
 	return s.begin(args...).wait()
 }
 
+// limit bounds each wait for a state of another process. It is far longer than any of them takes, also on a busy machine.
+const limit = time.Minute
+
 // Eventually waits for a condition.
-func Eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	eventuallyWithin(t, limit, what, holds)
+}
+
+func eventuallyWithin(t testing.TB, within time.Duration, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()

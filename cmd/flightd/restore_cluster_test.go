@@ -119,7 +119,7 @@ func TestRestore_Runbook(t *testing.T) {
 	}
 	paid := func(n int) {
 		t.Helper()
-		Eventually(t, fmt.Sprintf("pay-%d is answered", n), 60*time.Second, func() bool { _, err := pay(n); return err == nil })
+		Eventually(t, fmt.Sprintf("pay-%d is answered", n), func() bool { _, err := pay(n); return err == nil })
 	}
 	kill := start("cluster", map[string]string{"a": "a1", "b": "b1", "c": "c1"})
 	paid(1)
@@ -144,7 +144,7 @@ func TestRestore_Runbook(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "default/exec/pay-2\n", string(keys))
 	for _, data := range []string{"flightd-restored", "b2", "c2"} { // any node may be the next to lead, and to be asked for the keys
-		Eventually(t, data+" has the keys", 60*time.Second, func() bool {
+		Eventually(t, data+" has the keys", func() bool {
 			asked, _ := os.ReadFile(filepath.Join(dir, data, "ASKED"))
 			return string(asked) == string(keys)
 		})
@@ -161,7 +161,7 @@ func TestRestore_Runbook(t *testing.T) {
 			t.Log(status)
 		}
 	})
-	Eventually(t, "three nodes again", 60*time.Second, func() bool {
+	Eventually(t, "three nodes again", func() bool {
 		status, err = shell("flightd cluster status")
 		return err == nil && len(regexp.MustCompile(`(?m)^[abc] .* ok .* -$`).FindAllString(status, -1)) == 3
 	})

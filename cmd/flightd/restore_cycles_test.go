@@ -5,13 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -31,88 +26,8 @@ type restoreWorld struct {
 // withheld is a report that its caller sends later.
 type withheld struct{ key, flight, body string }
 
-// TestRestore_Cycles: effects, a copy or a backup, more effects, a kill or a stop, a restore to the same or another folder,
-// rejected until it is accepted. No key's effect happens twice without the operator's recorded word; after accept and finish
-// every late report is a receipt, a doubt or evidence, and every key can be brought to an end.
-func TestRestore_Cycles(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	w := newRestoreWorld(startServer(t), seed)
-	for w.cycle = range restoreCycles {
-		w.runCycle(t)
-	}
-	twice := 0
-	for key, n := range w.effect {
-		require.LessOrEqual(t, n, 1+w.words[key], "effects of %s", key)
-		if n > 1 {
-			twice++
-		}
-	}
-	t.Logf("%d cycles, %d keys, %d of them acted again by the operator's word", restoreCycles, len(w.effect), twice)
-}
-
 func newRestoreWorld(s *server, seed uint64) *restoreWorld {
 	return &restoreWorld{server: s, rng: rand.New(rand.NewPCG(seed, 0)), effect: map[string]int{}, words: map[string]int{}, busy: map[string]bool{}}
-}
-
-func (w *restoreWorld) runCycle(t *testing.T) {
-	w.act(t, 1+w.rng.IntN(6))
-	copied, mode := t.TempDir(), []string{"copy", "backup", "ledger", "parts"}[w.rng.IntN(4)]
-	w.copyAs(t, mode, filepath.Join(copied, "data"))
-	w.act(t, 1+w.rng.IntN(6))
-	w.end(t)
-	original := w.data
-	elsewhere := mode == "backup" || mode == "copy" && w.rng.IntN(2) == 0
-	switch {
-	case mode == "backup":
-		w.data = filepath.Join(t.TempDir(), "data")
-		r := w.flightd("restore", "--from", filepath.Join(copied, "data"), "--data", w.data)
-		require.Zero(t, r.code, "%v", r)
-	case mode == "ledger":
-		w.putBack(filepath.Join(copied, "data"), "ledger")
-	case mode == "parts": // another rest of the directory stays
-		for _, name := range []string{"ledger", "etcd"} {
-			require.NoError(t, os.RemoveAll(filepath.Join(w.data, name)))
-			require.NoError(t, exec.Command("cp", "-a", filepath.Join(copied, "data", name), w.data).Run())
-		}
-	case elsewhere:
-		w.data = filepath.Join(copied, "data")
-	case w.rng.IntN(2) == 0: // files of the copy over those of the original
-		require.NoError(t, exec.Command("cp", "-a", filepath.Join(copied, "data")+"/.", w.data).Run())
-	default:
-		require.NoError(t, os.RemoveAll(w.data))
-		require.NoError(t, exec.Command("cp", "-a", filepath.Join(copied, "data"), w.data).Run())
-	}
-	for range 1 + w.rng.IntN(2) {
-		w.requireRejected("restore accept")
-	}
-	if elsewhere && w.rng.IntN(3) == 0 { // the operator goes back to the original, which is whole
-		w.data = original
-		w.start()
-		w.settle(t)
-		return
-	}
-	r := w.flightd("restore", "accept", "--data", w.data, "--reason", fmt.Sprint("cycle ", w.cycle), "--yes")
-	require.Zero(t, r.code, "%v", r)
-	w.start()
-	for key := range w.effect {
-		if decision, _ := w.open(t, key); decision == "proceed" {
-			t.Fatalf("%s opens in a restored ledger, cycle %d, %s", key, w.cycle, mode)
-		}
-	}
-	w.sendLate(t, 0.5)
-	if w.rng.IntN(4) == 0 {
-		w.end(t)
-		w.start()
-	}
-	for key := range w.effect { // a key without a receipt may act again from here on: the operator says so
-		if state := w.state(key); state != "succeeded" {
-			w.words[key]++
-		}
-	}
-	w.post("/v1/restore:finish", fmt.Sprintf(`{"force":true,"reason":"cycle %d","actor":"ada"}`, w.cycle), nil)
-	w.sendLate(t, 0.5)
-	w.settle(t)
 }
 
 // act performs effects for new keys. Some reports are withheld.
@@ -207,34 +122,6 @@ func (w *restoreWorld) settle(t *testing.T) {
 			}
 		}
 	}
-}
-
-// copyAs copies the data of the running server.
-func (w *restoreWorld) copyAs(t *testing.T, mode, to string) {
-	if mode == "backup" {
-		r := w.flightd("backup", to)
-		require.Zero(t, r.code, "%v", r)
-		return
-	}
-	require.NoError(t, w.cmd.Process.Signal(syscall.SIGSTOP))
-	if mode == "ledger" {
-		w.copyData(to, "ledger")
-	} else {
-		require.NoError(t, exec.Command("cp", "-a", w.data, to).Run())
-	}
-	require.NoError(t, w.cmd.Process.Signal(syscall.SIGCONT))
-}
-
-// end stops or kills the server.
-func (w *restoreWorld) end(t *testing.T) {
-	if w.rng.IntN(2) == 0 {
-		time.Sleep(time.Second) // the time after which the record of the last entry must be in etcd; a stop writes it itself
-		w.kill()
-		return
-	}
-	require.NoError(t, w.cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, w.cmd.Wait(), "%s", w.log)
-	w.cmd = nil
 }
 
 // send posts a body, and returns the status and the decoded answer.

@@ -2,15 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,11 +16,17 @@ import (
 // TestRestore_NothingRunsAgainWithoutAPersonsWord follows the steps of a restore: a backup of a running server, more effects,
 // a restore that is accepted, keys that are asked for, an import, and the end.
 func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
+	t.Parallel()
 	s, shop := startServer(t), NewShop(t, false)
 	backup := filepath.Join(t.TempDir(), "backup")
 	s.pay(shop, 1, 2)
-	made := s.flightd("backup", backup)
-	require.Zero(t, made.code, "%v", made)
+	readable := func(format string, r result) {
+		t.Helper()
+		require.Zero(t, r.code, "%v", r)
+		require.NotEmpty(t, r.out)
+		require.NoError(t, checkReadable(format, r.out), "%v", r)
+	}
+	readable("json", s.flightd("backup", backup, "-o", "json"))
 	full := s.flightd("backup", backup)
 	require.Equal(t, cli.ExitUsage, full.code, "%v", full)
 	require.Contains(t, full.err, "not empty")
@@ -33,8 +35,8 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 
 	lost := s.data
 	s.data = filepath.Join(t.TempDir(), "restored")
-	restored := s.flightd("restore", "--from", backup, "--data", s.data)
-	require.Zero(t, restored.code, "%v", restored)
+	restored := s.flightd("restore", "--from", backup, "--data", s.data, "-o", "id")
+	readable("id", restored)
 	require.Contains(t, restored.err, "restore accept")
 	for range 2 {
 		s.requireRejected("copied or restored", "flightd restore accept")
@@ -43,8 +45,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, s.flightd(append(accept, "--yes")...).code, "without a reason")
 	accept = append(accept, "--reason", "the disk died")
 	require.Equal(t, cli.ExitUsage, s.flightd(accept...).code, "without --yes and a terminal")
-	accepted := s.flightd(append(accept, "--yes", "--actor", "ada")...)
-	require.Zero(t, accepted.code, "%v", accepted)
+	readable("yaml", s.flightd(append(accept, "--yes", "--actor", "ada", "-o", "yaml")...))
 	for range 2 { // a restart changes nothing
 		s.start()
 		s.pay(shop, 1, 2) // replayed
@@ -68,8 +69,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	early := s.flightd(finish...)
 	require.NotZero(t, early.code, "%v", early)
 	require.Contains(t, early.err, "hold")
-	ended := s.flightd(append(finish, "--force")...)
-	require.Zero(t, ended.code, "%v", ended)
+	readable("json", s.flightd(append(finish, "--force", "-o", "json")...))
 	require.Equal(t, 0, s.flightd("exec", "--key", "pay-3", "--", shop.path("pay.sh")).code)
 	require.Len(t, shop.Pids("started"), 4, "imported")
 	s.pay(shop, 4, 4) // the word of an operator
@@ -87,6 +87,11 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 
 	s.data = lost // the original has no part in it, and still starts
 	s.start()
+	for _, command := range [][]string{{"asked"}, {"finish", "--reason", "a test", "--yes"}} {
+		r := s.flightd(append([]string{"restore"}, command...)...)
+		require.Equal(t, cli.ExitFailed, r.code, "the server's ledger was not restored: %v", r)
+		require.Contains(t, r.err, s.address, "%v", r)
+	}
 	s.pay(shop, 1, 4)
 	require.Len(t, shop.Pids("started"), 5)
 }
@@ -94,6 +99,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 // TestRestore_MovedDirectoryGoesOn: an operator's word that a directory was moved makes a copy acceptable, with a line in
 // the audit log and without a hold.
 func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
+	t.Parallel()
 	s, shop := startServer(t), NewShop(t, false)
 	s.pay(shop, 1, 2)
 	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
@@ -119,150 +125,4 @@ func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
 	s.get("/v1/audit?verb=accept_move", &log)
 	require.Len(t, log.Entries, 1)
 	require.Equal(t, "new disk", log.Entries[0].Reason)
-}
-
-// TestRestore_LostLedgerCanBeAccepted: a ledger that etcd's record contradicts starts again with an operator's word.
-func TestRestore_LostLedgerCanBeAccepted(t *testing.T) {
-	s, shop, copied := startServer(t), NewShop(t, false), t.TempDir()
-	s.pay(shop, 1, 2)
-	s.kill()
-	s.copyData(copied, "ledger")
-	s.start()
-	s.pay(shop, 3, 3)
-	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, s.cmd.Wait())
-	s.cmd = nil
-	s.putBack(copied, "ledger")
-	s.requireRejected("the ledger has lost entries", "restore accept")
-	require.Zero(t, s.flightd("restore", "accept", "--data", s.data, "--reason", "the newest ledger is gone", "--yes").code)
-	s.start()
-	s.pay(shop, 1, 2)
-	r := s.flightd("exec", "--key", "pay-3", "--wait", "0", "--", shop.path("pay.sh"))
-	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
-	require.Len(t, shop.Pids("started"), 3)
-}
-
-func TestRestore_EveryFormat(t *testing.T) {
-	s, shop, dir := startServer(t), NewShop(t, false), t.TempDir()
-	said := func(format string, args ...string) {
-		r := s.flightd(append(args, "-o", format)...)
-		require.Zero(t, r.code, "%v: %v", args, r)
-		require.NoError(t, checkReadable(format, r.out), "%v: %v", args, r)
-		require.Equal(t, format == "table" && args[1] != "asked", r.out == "", "%v: %v", args, r)
-	}
-	s.pay(shop, 1, 1)
-	for _, format := range cli.Formats() {
-		backup, data := filepath.Join(dir, format), filepath.Join(dir, format+"-data")
-		said(format, "backup", backup)
-		said(format, "restore", "--from", backup, "--data", data)
-		said(format, "restore", "accept", "--data", data, "--reason", "a test", "--yes")
-	}
-	for _, command := range [][]string{{"asked"}, {"finish", "--reason", "a test", "--yes"}} {
-		r := s.flightd(append([]string{"restore"}, command...)...)
-		require.Equal(t, cli.ExitFailed, r.code, "the server's ledger was not restored: %v", r)
-		require.Contains(t, r.err, s.address, "%v", r)
-	}
-	for _, format := range cli.Formats() {
-		s.kill()
-		s.data = filepath.Join(dir, format+"-data")
-		s.start()
-		require.Equal(t, cli.ExitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
-		said(format, "restore", "asked")
-		said(format, "restore", "finish", "--force", "--reason", "a test", "--yes")
-	}
-}
-
-// TestRestore_JobsAndSagas restores a backup with waiting jobs and sagas that have run, or were undone, after the backup. flightd restore
-// asked lists the jobs, steps and undos, and those that the operator imports do not run again. The same holds for a saga that was started
-// after the backup.
-func TestRestore_JobsAndSagas(t *testing.T) {
-	s, a := startServer(t), newAgency(t)
-	require.Zero(t, s.flightd("sagas", "apply", a.path("trip.yaml")).code)
-	startTrip := func(id, cents string) result {
-		return s.flightd("sagas", "start", "trip", "--id", id, "--input", `{"cents":`+cents+`,"mail":"ann@example.com"}`)
-	}
-	submit := func(id string) result { return s.flightd("submit", "mail", id, "--input", `{"to":"bob"}`) }
-	for _, id := range []string{"m-1", "m-2", "m-3"} {
-		require.Zero(t, submit(id).code)
-	}
-	require.Zero(t, startTrip("b-1", "12").code)
-	require.Zero(t, startTrip("b-3", "13").code) // its charge will be refused
-	require.Zero(t, startTrip("b-4", "14").code)
-	Eventually(t, "the first steps are jobs", 30*time.Second, func() bool {
-		return s.flight("trip/b-1#hotel").Key+s.flight("trip/b-3#hotel").Key+s.flight("trip/b-4#hotel").Key == "default/trip/b-1#hoteldefault/trip/b-3#hoteldefault/trip/b-4#hotel"
-	})
-	backup := filepath.Join(t.TempDir(), "backup")
-	require.Zero(t, s.flightd("backup", backup).code)
-
-	require.Zero(t, submit("m-4").code)
-	require.Zero(t, startTrip("b-2", "12").code)
-	work := func() (stop func()) {
-		var workers []*invocation
-		for _, args := range [][]string{{"work", "hotel.book", "seat.book", "charge", "mail", "--failure", "refused"}, {"work", "hotel.cancel", "seat.cancel"}} {
-			workers = append(workers, s.begin(append(args, "--", a.path("job.sh"))...))
-		}
-		return func() {
-			for _, w := range workers {
-				w.signal(syscall.SIGTERM)
-				w.wait()
-			}
-		}
-	}
-	over := func() {
-		t.Helper()
-		for _, id := range []string{"b-1", "b-2", "b-3", "b-4"} {
-			s.flightd("sagas", "watch", "trip/"+id)
-		}
-		for _, id := range []string{"m-1", "m-2", "m-3", "m-4"} {
-			require.Zero(t, s.flightd("flights", "wait", "mail/"+id).code)
-		}
-	}
-	stop := work()
-	over()
-	stop()
-	books, err := os.ReadFile(a.path("books"))
-	require.NoError(t, err)
-	require.Equal(t, 4+4+4+4+4, strings.Count(string(books), "\n"), "%s", books)
-	s.kill()
-
-	s.data = filepath.Join(t.TempDir(), "restored")
-	require.Zero(t, s.flightd("restore", "--from", backup, "--data", s.data).code)
-	require.Zero(t, s.flightd("restore", "accept", "--data", s.data, "--reason", "the disk died", "--yes").code)
-	s.start()
-	require.NotZero(t, startTrip("b-2", "12").code)
-	require.NotZero(t, submit("m-4").code)
-	require.Zero(t, s.flightd("sagas", "cancel", "trip/b-4", "--reason", "ordered twice").code)
-	asked := strings.Fields(s.flightd("restore", "asked", "-o", "id").out)
-	want := []string{"default/mail/m-1", "default/mail/m-2", "default/mail/m-3", "default/mail/m-4", "default/trip/b-2"}
-	for _, step := range []string{"hotel", "seat", "pay", "voucher"} {
-		want = append(want, "default/trip/b-1#"+step, "default/trip/b-3#"+step, "default/trip/b-4#"+step)
-	}
-	require.ElementsMatch(t, append(want, "default/trip/b-4#hotel.undo"), asked)
-
-	var receipts strings.Builder
-	for line := range strings.Lines(string(books)) {
-		id, _, _ := strings.Cut(line, " ")
-		action := "trip"
-		if strings.HasPrefix(id, "m-") {
-			action = "mail"
-		}
-		fmt.Fprintf(&receipts, `{"key":"default/%s/%s","outcome":"succeeded","body":{"id":"room_17","pnr":"X7"}}`+"\n", action, id)
-	}
-	a.write("receipts.ndjson", receipts.String())
-	for range 2 {
-		imported := s.flightd("import", a.path("receipts.ndjson"))
-		require.Zero(t, imported.code, "%v", imported)
-	}
-	require.Equal(t, []string{"default/trip/b-4#hotel.undo", "default/trip/b-4#seat.undo", "default/trip/b-3#pay", "default/trip/b-3#voucher", "default/trip/b-2"}, strings.Fields(s.flightd("restore", "asked", "-o", "id").out))
-	require.Zero(t, s.flightd("restore", "finish", "--force", "--reason", "all is imported", "--yes").code)
-	require.Zero(t, startTrip("b-2", "12").code)
-	stop = work()
-	over()
-	stop()
-	after, err := os.ReadFile(a.path("books"))
-	require.NoError(t, err)
-	require.Equal(t, string(books), string(after), "nothing happened twice")
-	for id, state := range map[string]string{"b-1": "done", "b-2": "done", "b-3": "undone", "b-4": "done"} {
-		require.Contains(t, s.flightd("sagas", "get", "trip/"+id).out, "trip@1, "+state, id)
-	}
 }

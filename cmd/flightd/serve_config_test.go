@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,21 +46,6 @@ func TestServe_ConfigOfTheNode(t *testing.T) {
 	require.Equal(t, cli.ServeData, cfg.Data)
 }
 
-// TestServe_UnreadableKeyIsNamed, and not the certificate.
-func TestServe_UnreadableKeyIsNamed(t *testing.T) {
-	dir, _ := makeCertificates(t)
-	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "missing.key")
-	r := flightd(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
-	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, "tls_key: open "+key, "%v", r)
-	if os.Getuid() == 0 {
-		return // may read every file
-	}
-	require.NoError(t, os.WriteFile(key, nil, 0))
-	r = flightd(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
-	require.Contains(t, r.err, "name a PEM file that flightd can read", "%v", r)
-}
-
 // TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with ExitConfig and the remedy.
 func TestServe_RejectedStartsHaveHints(t *testing.T) {
 	open := node.Config{Listen: node.Listen{Address: "0.0.0.0:7420"}}
@@ -94,6 +80,7 @@ func TestServe_RejectedStartsHaveHints(t *testing.T) {
 		require.Equal(t, cli.ExitConfig, r.code, "%s: %v", name, r)
 		require.Contains(t, r.err, "flightd cert init", "%s: %v", name, r)
 	}
+	require.Equal(t, cli.ExitUsage, flightd(nil, "serve", "--new-admin-token", "").code, "a start without a reason would replace nothing")
 	r := flightd(map[string]string{"FLIGHTD_ALLOW_PLAIN_HTTP": "maybe"}, "serve")
 	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "FLIGHTD_ALLOW_PLAIN_HTTP", "%v", r)
@@ -115,6 +102,13 @@ func TestServe_Banner(t *testing.T) {
 		require.Contains(t, talk.String(), "/d   (new and empty)")
 		require.Equal(t, cfg.NoCredentials, strings.Contains(talk.String(), "try in another terminal"))
 		require.Equal(t, "https://10.0.0.7:7420\n", out.String())
+		for _, format := range cli.Formats() {
+			var data bytes.Buffer
+			shown := &cli.App{Terminal: cli.Terminal{Out: &data, Err: io.Discard}, Settings: cli.Settings{Format: format}}
+			require.NoError(t, printBanner(shown, node.Ready{URL: "https://10.0.0.7:7420"}, &cfg))
+			require.Contains(t, data.String(), "https://10.0.0.7:7420")
+			require.NoError(t, checkReadable(format, data.String()))
+		}
 		printFirstToken(a, testToken)
 		require.NotContains(t, out.String(), testToken)
 		require.Contains(t, talk.String(), "\n  "+testToken+"\n")
@@ -175,6 +169,22 @@ func TestWatchdog_Interval(t *testing.T) {
 		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
 		require.Zero(t, watchdogInterval(a, 7), "%v", env)
 	}
+}
+
+// TestUnit_StartsACommandThatThereIs: the unit of systemd starts an existing command and has type notify.
+func TestUnit_StartsACommandThatThereIs(t *testing.T) {
+	unit, err := os.ReadFile("../../deploy/systemd/flightd.service")
+	require.NoError(t, err)
+	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/flightd (.*)$`).FindStringSubmatch(string(unit))
+	require.NotNil(t, start)
+	require.NotContains(t, start[1], "--init", "a restart must not make a ledger")
+	for _, line := range []string{"Type=notify", "WatchdogSec=30", "EnvironmentFile=-/etc/flightd/env"} {
+		require.Contains(t, string(unit), "\n"+line+"\n")
+	}
+	require.NotContains(t, string(unit), "IPAddress", "callers are on other machines")
+	r := flightd(nil, append(strings.Fields(start[1]), "--help")...)
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.out, "flightd serve")
 }
 
 // TestSample_IsAValidSettingsFile: every line of the sample, also a commented one, is a valid setting.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/tls"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,13 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/cmd/flightd/internal/doctor"
-	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
 )
 
@@ -55,7 +52,7 @@ func (te *team) start(flags ...string) {
 		"--tls-cert", te.path("tls/server.crt"), "--tls-key", te.path("tls/server.key")}, flags...)...)
 	te.cmd.Stderr = &te.log
 	require.NoError(te.t, te.cmd.Start())
-	Eventually(te.t, "serve is ready", 30*time.Second, func() bool { return te.flightd("", "ready").code == cli.ExitOK })
+	Eventually(te.t, "serve is ready", func() bool { return te.flightd("", "ready").code == cli.ExitOK })
 }
 
 func (te *team) stop() {
@@ -92,6 +89,7 @@ func (te *team) flightd(token string, args ...string) result {
 // TestServe_OneTokenPerCaller: the first token makes the others; each acts in its namespace only, and not after it was
 // revoked.
 func TestServe_OneTokenPerCaller(t *testing.T) {
+	t.Parallel()
 	s := startTeam(t)
 	info, err := os.Stat(s.path("first-token"))
 	require.NoError(t, err)
@@ -141,6 +139,7 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 // TestServe_NeedsALedger: a directory that is absent, empty or another one stays as it is, so that a mistyped name does not
 // run every effect again. --init makes a ledger once.
 func TestServe_NeedsALedger(t *testing.T) {
+	t.Parallel()
 	s := startTeam(t)
 	pay := []string{"exec", "--key", "pay-7", "--", "sh", "-c", "echo paid by $$"}
 	require.Contains(t, s.flightd("", "ready").out, "new and empty")
@@ -172,47 +171,35 @@ func TestServe_NeedsALedger(t *testing.T) {
 	require.Regexp(t, `\(1 flight, newest \d+ s ago\)`, s.log.String())
 }
 
-// TestDeployment_IsPinned for callers and for the server: FLIGHTD_DEPLOYMENT allows one ledger, whatever answers at the
-// address or lies in the directory.
+// TestDeployment_IsPinned for callers and for the server: FLIGHTD_DEPLOYMENT allows one ledger, whatever answers at the address. A start
+// that it binds makes none.
 func TestDeployment_IsPinned(t *testing.T) {
-	s := startServer(t)
-	var version wire.Version
-	s.get("/version", &version)
-	pinned := "FLIGHTD_DEPLOYMENT=" + version.Deployment
-	const another = "FLIGHTD_DEPLOYMENT=d-another"
-	run := func(pin string, args ...string) result {
-		return s.beginCommand("env", append([]string{pin, program}, args...)...).wait()
-	}
+	s, world := startFake(t)
 	paid := filepath.Join(t.TempDir(), "paid")
 	pay := []string{"exec", "--key", "pay-7", "--", "touch", paid}
-	r := run(another, pay...)
+	env := map[string]string{"FLIGHTD_ADDR": s.url(), "FLIGHTD_DEPLOYMENT": "d-another"}
+	r := flightd(env, pay...)
 	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "wrong_deployment")
 	require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT")
 	require.NoFileExists(t, paid)
-	r = run(another, "doctor")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.out, "belongs to deployment")
-	require.Zero(t, run(pinned, pay...).code)
-	require.FileExists(t, paid)
-	s.kill()
-
-	r = run(another, "dev", "--data", s.data, "--listen", s.address)
-	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, version.Deployment)
+	require.Contains(t, flightd(env, "doctor").out, "belongs to deployment")
 	empty := filepath.Join(t.TempDir(), "empty")
 	for _, args := range [][]string{{"dev"}, {"serve"}, {"serve", "--init"}} {
-		r = run(pinned, append(args, "--data", empty, "--listen", s.address)...)
+		r = flightd(env, append(args, "--data", empty, "--listen", "127.0.0.1:0")...)
 		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT", "%v: %v", args, r)
 		require.NoDirExists(t, empty)
 	}
-	s.start(pinned)
+	env["FLIGHTD_DEPLOYMENT"] = world.Ledger.Header().Deployment
+	require.Zero(t, flightd(env, pay...).code)
+	require.FileExists(t, paid)
 }
 
 // TestDeletedLedgerEndsTheNode: no effect starts and nothing is acknowledged for long after the files have lost their
 // names, and the next start does not take the empty directory for a new ledger.
 func TestDeletedLedgerEndsTheNode(t *testing.T) {
+	t.Parallel()
 	s := startTeam(t)
 	require.NoError(t, os.RemoveAll(s.path("data/ledger")))
 	require.Error(t, s.cmd.Wait())
@@ -223,83 +210,4 @@ func TestDeletedLedgerEndsTheNode(t *testing.T) {
 	r := s.flightd("", "serve", "--data", s.path("data"), "--listen", s.address)
 	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "restore")
-}
-
-// TestServe_AdminTokenIsReplaced at a start with a reason, and at no other start.
-func TestServe_AdminTokenIsReplaced(t *testing.T) {
-	dir, _ := makeCertificates(t)
-	s := &team{t: t, dir: filepath.Dir(dir), address: proctest.Address(t)}
-	t.Cleanup(s.stop)
-	s.init()
-	require.Contains(t, s.log.String(), "is in first_token_file\" file="+s.path("first-token"))
-	first := s.admin()
-	s.start()
-	require.Equal(t, first, s.admin())
-	s.stop()
-	require.NoError(t, os.Remove(s.path("first-token")))
-	s.start()
-	s.stop()
-	require.Contains(t, s.log.String(), "first_token_file is unused")
-	require.Equal(t, cli.ExitUsage, flightd(nil, "serve", "--new-admin-token", "").code, "a start without a reason would replace nothing")
-	s.start("--new-admin-token", "the laptop is lost")
-	second := s.admin()
-	require.NotEqual(t, first, second)
-	require.Zero(t, s.flightd(second, "whoami").code)
-	require.Equal(t, cli.ExitForbidden, s.flightd(first, "whoami").code)
-	require.Contains(t, s.flightd(second, "audit", "ls").out, "the laptop is lost")
-}
-
-// TestServe_CertificateIsRenewedWithoutRestart: new connections get the new certificate.
-func TestServe_CertificateIsRenewedWithoutRestart(t *testing.T) {
-	t.Parallel()
-	s := startTeam(t)
-	serial := func() string {
-		conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: roots(t, s.path("tls"))})
-		require.NoError(t, err)
-		defer conn.Close()
-		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
-	}
-	before := serial()
-	require.Zero(t, flightd(nil, "cert", "init", s.path("tls")).code)
-	Eventually(t, "the new certificate is used", 30*time.Second, func() bool { return serial() != before })
-}
-
-// TestServe_DemandsClientCertificates besides tokens; health checks use the monitoring address.
-func TestServe_DemandsClientCertificates(t *testing.T) {
-	dir, _ := makeCertificates(t)
-	require.Zero(t, flightd(nil, "cert", "client", dir, "billing").code)
-	s := &team{t: t, dir: filepath.Dir(dir), address: proctest.Address(t)}
-	s.init()
-	metrics := proctest.Address(t)
-	s.cmd = exec.Command(program, "serve", "--data", s.path("data"), "--listen", s.address, "--first-token-file", s.path("first-token"), "--listen-metrics", metrics,
-		"--tls-cert", s.path("tls/server.crt"), "--tls-key", s.path("tls/server.key"), "--tls-client-ca", s.path("tls/ca.crt"))
-	s.cmd.Stderr = &s.log
-	require.NoError(t, s.cmd.Start())
-	t.Cleanup(s.stop)
-	Eventually(t, "serve is ready", 30*time.Second, func() bool {
-		r := flightd(map[string]string{"FLIGHTD_LISTEN_METRICS": metrics}, "ready")
-		require.True(t, r.code != cli.ExitOK || r.out == "ready; its ledger: new and empty\n", "%v", r)
-		return r.code == cli.ExitOK
-	})
-	r := s.flightd(s.admin(), "whoami")
-	require.NotZero(t, r.code, "%v", r)
-	r = s.flightd(s.admin(), "whoami", "--client-cert", s.path("tls/client-billing.crt"), "--client-key", s.path("tls/client-billing.key"))
-	require.Zero(t, r.code, "%v", r)
-}
-
-// TestServe_RejectsAddressesWithoutTLS that other machines reach.
-func TestServe_RejectsAddressesWithoutTLS(t *testing.T) {
-	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}} {
-		r := flightd(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
-		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
-		require.Contains(t, r.err, "flightd cert init", "%v: %v", args, r)
-	}
-}
-
-// TestServe_PlainHTTPAtATLSAddress is rejected, with a hint.
-func TestServe_PlainHTTPAtATLSAddress(t *testing.T) {
-	s := startTeam(t)
-	r := s.flightd(s.admin(), "whoami", "--server", "http://"+s.address)
-	require.Equal(t, cli.ExitForbidden, r.code, "%v", r)
-	require.Contains(t, r.err, "https", "%v", r)
 }

@@ -33,7 +33,7 @@ func TestSubmit_File_SafeToRunAgain(t *testing.T) {
 	s := startServer(t)
 	file, dir := jobsFile(t, 5000), t.TempDir()
 	first := s.beginCommand("/bin/sh", "-c", `(head -n 3 "$2"; while [ ! -e "$3"/go ]; do sleep 0.02; done; cat "$2") | sh -c 'echo $$ >"$2"/pid; exec "$1" submit charge -f -' sh "$1" "$3"`, "sh", program, file, dir)
-	Eventually(t, "lines are submitted before the file has ended", 10*time.Second, func() bool { return s.flight("charge/o-2").State == "ready" })
+	Eventually(t, "lines are submitted before the file has ended", func() bool { return s.flight("charge/o-2").State == "ready" })
 	killed := shop{t, dir}
 	require.NoError(t, syscall.Kill(killed.Pids("pid")[0], syscall.SIGKILL))
 	killed.release() // so that its shell ends
@@ -51,7 +51,7 @@ func TestSubmit_File_SafeToRunAgain(t *testing.T) {
 
 // Each rejected line is printed with its number, its code and a hint, and changes nothing for the others.
 func TestSubmit_RejectedLines(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	require.Zero(t, s.flightd("submit", "charge", "first", "--input", `{"cents":1}`).code)
 	file := tempFile(t, `{"id":"first","input":{"cents":1}}
 
@@ -92,7 +92,7 @@ func TestSubmit_RejectedLines(t *testing.T) {
 
 // The flags are for the lines without the field.
 func TestSubmit_FlagsAreDefaults(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	file := tempFile(t, `{"id":"bare"}
 {"id":"own","recovery":"hold","delay_ms":3600000}
 `)
@@ -107,7 +107,7 @@ func TestSubmit_FlagsAreDefaults(t *testing.T) {
 
 // One job is submitted with its input, and its receipt can be waited for.
 func TestSubmit_OneJob(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	r := s.flightd("submit", "charge", "o-1", "--input", "@"+tempFile(t, `{"cents":1}`))
 	require.Equal(t, "default/charge/o-1: queued, ready\n", r.out)
 	require.Contains(t, r.err, "no worker has asked for jobs of the action charge")

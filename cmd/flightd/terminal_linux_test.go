@@ -71,7 +71,7 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 
 // TestConfirm_AsksAPersonAndNobodyElse: any answer but yes changes nothing; --yes suppresses the question.
 func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
 	env := []string{"FLIGHTD_ADDR=" + s.url()}
 	resolve := []string{"doubt", "resolve", "order-42", "--fail", "--reason", "looked"}
@@ -101,7 +101,7 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 
 // TestConfirm_ManyFlights: the question has their number.
 func TestConfirm_ManyFlights(t *testing.T) {
-	s := startServer(t)
+	s, _ := startFake(t)
 	s.doubts(2)
 	for _, test := range []struct{ typed, state string }{{"n\n", "in_doubt"}, {"y\n", "failed"}} {
 		text := onTerminal(t, []string{"FLIGHTD_ADDR=" + s.url()}, test.typed, "doubt", "resolve", "--action", "mail", "--fail", "--reason", "looked")

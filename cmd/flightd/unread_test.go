@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
 // shell runs a line in a shell, with flightd as $F.
@@ -63,10 +60,8 @@ func TestExec_DataOnStandardInput(t *testing.T) {
 
 // An empty --input is an error and not a job without input.
 func TestSubmit_EmptyInput(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
-	defer server.Close()
-	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	s, _ := startFake(t)
+	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for _, input := range []string{"", "@" + empty, "@-"} {

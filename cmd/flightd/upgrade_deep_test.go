@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -91,7 +90,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 		}
 		return 0
 	}
-	Eventually(t, "the older level is reached", 10*time.Second, func() bool { return level() == flight.LevelSagas })
+	Eventually(t, "the older level is reached", func() bool { return level() == flight.LevelSagas })
 
 	ctx, end := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -120,15 +119,15 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 		})
 	}
 	for n := 1; n <= 3; n++ {
-		Eventually(t, "a node answers", 10*time.Second, func() bool { return level() > 0 })
+		Eventually(t, "a node answers", func() bool { return level() > 0 })
 		require.LessOrEqual(t, level(), flight.LevelSagas, "before node %d is upgraded", n)
 		before := paid.Load()
-		Eventually(t, "the callers go on", 10*time.Second, func() bool { return paid.Load() > before+100 })
+		Eventually(t, "the callers go on", func() bool { return paid.Load() > before+100 })
 		stop(n)
 		start(program, n)
 		c.whole()
 	}
-	Eventually(t, "the newest level is reached", 10*time.Second, func() bool { return level() == flight.MaxLevel })
+	Eventually(t, "the newest level is reached", func() bool { return level() == flight.MaxLevel })
 	end()
 	callers.Wait()
 	t.Logf("%d effects while the nodes were upgraded", paid.Load())

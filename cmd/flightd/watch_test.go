@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,11 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/proctest"
-	"github.com/flightd/flightd/node"
 )
 
 // TestCLI_TraceOfTheEnvironmentIsPassedOn: requests carry the trace context of TRACEPARENT.
@@ -44,37 +39,9 @@ func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestDev_MetricsOnAnAddressOfTheirOwn: metrics are served there and on the address of the API.
-func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
-	s := startServer(t)
-	s.kill()
-	apart := proctest.Address(t)
-	s.start("FLIGHTD_LISTEN_METRICS="+apart, "FLIGHTD_LOG_FORMAT=json", "FLIGHTD_LOG_LEVEL=debug")
-	r := s.flightd("exec", "--key", "pay/1", "--", "true")
-	require.Equal(t, 0, r.code, "exec: %v", r)
-	for _, url := range []string{s.url() + "/metrics", "http://" + apart + "/metrics"} {
-		answer, err := http.Get(url)
-		require.NoError(t, err)
-		text, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		require.NoError(t, err, "%s: %d %.300s (%v)", url, answer.StatusCode, text, err)
-		require.Contains(t, string(text), `flightd_effects_total{action="pay",outcome="succeeded"} 1`, "%s: %d %.300s (%v)", url, answer.StatusCode, text, err)
-	}
-}
-
-// TestBanner_NamesTheMetricsAddress if it differs from the API's.
-func TestBanner_NamesTheMetricsAddress(t *testing.T) {
-	for metrics, want := range map[string]string{"": "", "http://127.0.0.1:9464": "http://127.0.0.1:9464/metrics"} {
-		var out, talk bytes.Buffer
-		_ = printBanner(&cli.App{Terminal: cli.Terminal{Out: &out, Err: &talk}}, node.Ready{URL: cli.DefaultServer, Data: "/d", Metrics: metrics}, &node.Config{NoCredentials: true})
-		require.Equal(t, cli.DefaultServer+"\n", out.String(), "data: %q", out.String())
-		require.Contains(t, talk.String(), want, "with metrics at %q: %s", metrics, talk.String())
-		require.False(t, want == "" && strings.Contains(talk.String(), "/metrics"), "with metrics at %q: %s", metrics, talk.String())
-	}
-}
-
 // TestBanner_ExampleWhileTheLedgerIsEmpty: its commands run without a conflict, and its key is not one of the README's.
 func TestBanner_ExampleWhileTheLedgerIsEmpty(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	banner := func() string { // complete once the node has stopped
 		require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))

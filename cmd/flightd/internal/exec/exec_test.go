@@ -1,12 +1,15 @@
 package exec
 
 import (
+	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +54,37 @@ func TestExec_SignalBeforeStartStartsNothing(t *testing.T) {
 	require.Error(t, cause, "got %v, cause %v, end %v", err, cause, e.end)
 	code, _, _ := cli.Explain(e.conclude(at.Key(), effect.Result{}, err))
 	require.Equal(t, signalBase+int(syscall.SIGTERM), code, "exit %d", code)
+}
+
+// The time-out of an attempt makes its outcome unknown, also if the command ends with a code that promises that nothing was done.
+func TestExec_TimeOutIsUnknownWhateverTheCode(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	e, at := newTestAttempt(t, []string{"/bin/sh", "-c", "trap 'exit 75' TERM; echo charged > " + mark + "; while :; do sleep 0.05; done"}, false)
+	e.flags.notDone = []int{75}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for _, err := os.Stat(mark); err != nil; _, err = os.Stat(mark) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel(context.DeadlineExceeded)
+	}()
+	_, err := e.handle(ctx, at)
+	require.Equal(t, flight.OutcomeUnknown, effect.Classify(err, at), "%v", err)
+	code, _, _ := cli.Explain(e.conclude(at.Key(), effect.Result{}, &effect.InDoubt{Key: at.Key()}))
+	require.Equal(t, 75, code)
+}
+
+// A report that comes after another attempt or a decision does not count, whatever the command's exit code.
+func TestExec_SupersededAttempt(t *testing.T) {
+	for _, err := range []error{&effect.Fenced{}, &effect.InDoubt{}} {
+		var talk strings.Builder
+		e, at := newTestAttempt(t, []string{"/bin/true"}, false)
+		e.app.Err = &talk
+		_, _ = e.handle(t.Context(), at)
+		code, _, _ := cli.Explain(e.conclude(at.Key(), effect.Result{}, err))
+		require.Equal(t, cli.ExitInDoubt, code)
+		require.Contains(t, talk.String(), "does not count")
+	}
 }
 
 // failingWriter is an output on a full disk, or a closed pipe.
@@ -150,6 +184,12 @@ func TestWork_LineOfJSON(t *testing.T) {
 		answer := jobAnswer(0, c)
 		require.Equal(t, want, answer.ContentType+" "+string(answer.Body))
 	}
+	c := newCapture(1024, io.Discard, io.Discard)
+	_, err := io.WriteString(&c.out, strings.Repeat("x", 100_000))
+	require.NoError(t, err)
+	answer := jobAnswer(0, c)
+	require.Equal(t, receiptType, answer.ContentType, "output that is too long for a receipt is stored as far as it goes")
+	require.Contains(t, string(answer.Body), `"truncated":true,"stdout_bytes":100000`)
 }
 
 // The command belongs to the trace of its attempt, whatever the environment of exec says.

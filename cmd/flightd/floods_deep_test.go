@@ -1,3 +1,5 @@
+//go:build deep
+
 package main
 
 import (
@@ -34,6 +36,14 @@ const floodMemory = 512 << 20
 const (
 	floodWanted = 250 * time.Millisecond
 	floodWorst  = 5 * time.Second
+)
+
+// How long the floods last, their jobs and actions, and the attempts of one key.
+const (
+	floodTime    = 90 * time.Second
+	floodJobs    = 80_000
+	floodActions = 200_000
+	floodHistory = 2_000
 )
 
 // floodedNode is a flightd serve process with a memory limit.
