@@ -285,25 +285,6 @@ func TestAnswerToAnotherOpen(t *testing.T) {
 	}
 }
 
-// A rejection that names another flight was mixed up by a proxy. The report is sent again, and the open may still be
-// carried out.
-func TestRefusalOfAnother(t *testing.T) {
-	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()
-	for name, body := range map[string]string{
-		"fenced":   `{"code":"fenced","retryable":false,"flight_id":"` + other + `"}`,
-		"in doubt": `{"code":"in_doubt","retryable":false,"flight_id":"` + other + `"}`,
-		"failed":   `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := newScriptedClient(t, rawAnswer(409, body)).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
-			require.Equal(t, reportLater, reportResultOf(err))
-			a, err := newScriptedClient(t, rawAnswer(409, body)).Open(t.Context(), key, OpenRequest{})
-			require.Empty(t, CodeOf(err))
-			require.True(t, a.mayHaveArrived)
-		})
-	}
-}
-
 // An answer about another flight or session was mixed up by a proxy. It lets no caller act.
 func TestAnswerAboutSomethingElse(t *testing.T) {
 	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()

@@ -189,7 +189,7 @@ func TestSession_OneRenewalAtATime(t *testing.T) {
 	for range calls {
 		renewing.Go(func() { require.True(t, s.renew()) })
 	}
-	require.Eventually(t, func() bool { return all.Load() > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return all.Load() > 0 }, time.Minute, time.Millisecond)
 	close(enough)
 	renewing.Wait()
 	require.Equal(t, int32(1), most.Load(), "renewals ran at the same time")
@@ -238,10 +238,10 @@ func TestReplaceReport(t *testing.T) {
 		away.Store(!back)
 		close(finish)
 		if !back {
-			require.Eventually(t, func() bool { files := c.spool.files(); return len(files) == 1 && files[0] != unknown[0] }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { files := c.spool.files(); return len(files) == 1 && files[0] != unknown[0] }, time.Minute, time.Millisecond)
 			away.Store(false)
 		}
-		require.Eventually(t, func() bool { return fake.Flight(key).OpenAttempt() == nil && c.SpooledReports() == 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return fake.Flight(key).OpenAttempt() == nil && c.SpooledReports() == 0 }, time.Minute, time.Millisecond)
 		require.False(t, fake.Flight(key).Tainted(), "back: %v", back)
 		require.Empty(t, c.SessionsInUse())
 		require.NoError(t, c.Close(t.Context()))
@@ -272,7 +272,7 @@ func TestWorker_HandlerHangs_RunEnds(t *testing.T) {
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, runner.ErrHung)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("Run does not end")
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -281,5 +281,5 @@ func TestWorker_HandlerHangs_RunEnds(t *testing.T) {
 	close(finish)
 	require.Eventually(t, func() bool {
 		return fake.Flight(flight.MustKey("default/charge/order-42")).State == flight.StateSucceeded
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
