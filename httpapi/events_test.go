@@ -389,31 +389,6 @@ func TestSlowReader(t *testing.T) {
 	<-over
 }
 
-func TestIfNoneMatch(t *testing.T) {
-	d := newTestServer(t)
-	path := "/v1/flights/" + d.proceed(`{"action":"charge","id":"1"}`).FlightID
-	etag := d.get(path).header.Get("ETag")
-	for _, same := range []string{etag, "W/" + etag, `"1.7", ` + etag, "*"} {
-		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", same).status, same)
-	}
-	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "the version differs already")
-	for _, bad := range []string{"8123.4", `"1.2`} {
-		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
-	}
-}
-
-// TestEveryKindOfEventCanBeAskedFor includes the kinds that were added last.
-func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
-	d := newTestServer(t)
-	asked := 0
-	for k := flight.EventSubmitted; k.String() != flight.EventKind(255).String(); k++ {
-		r := d.get("/v1/events?kind=" + k.String())
-		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-		asked++
-	}
-	require.Greater(t, asked, int(flight.EventDuplicates))
-}
-
 // A history is answered in pages. The events of one command are on one page.
 func TestFlightEvents_Pages(t *testing.T) {
 	d := newTestServer(t)

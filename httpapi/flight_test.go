@@ -75,19 +75,6 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-func TestByKey(t *testing.T) {
-	d := newTestServer(t)
-	r := d.post("/v1/flights:open", `{"action":"charge","id":"a/b%20c"}`, "Flightd-Namespace", "billing")
-	require.Equal(t, http.StatusCreated, r.status, "%s", r.body)
-	r = d.get("/v1/flights?key=billing/charge/a/b%2520c")
-	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	require.Equal(t, "billing/charge/a/b%20c", decodeBody[wire.Flight](t, r).Key)
-	requireProblem(t, d.get("/v1/flights?key=billing/charge/other"), http.StatusNotFound, wire.NotFound)
-	p := requireProblem(t, d.get("/v1/flights?key=nonsense"), http.StatusBadRequest, wire.KeyInvalid)
-	require.Equal(t, "key", p.Errors[0].Parameter)
-	requireProblem(t, d.get("/v1/flights?key=a/b/c&limit=1"), http.StatusBadRequest, wire.InputInvalid)
-}
-
 func TestList(t *testing.T) {
 	d := newTestServer(t)
 	for _, id := range []string{"1", "2", "3"} {
@@ -132,20 +119,6 @@ func TestList(t *testing.T) {
 		p := requireProblem(t, d.get("/v1/flights?"+q), http.StatusBadRequest, wire.InputInvalid)
 		require.NotEmpty(t, p.Errors[0].Parameter, q)
 	}
-}
-
-func TestEvents(t *testing.T) {
-	d := newTestServer(t)
-	a, _ := d.openInDoubt("1")
-	h := decodeBody[wire.History](t, d.get("/v1/flights/"+a.FlightID+"/events"))
-	var kinds []string
-	for _, e := range h.Events {
-		kinds = append(kinds, e.Kind)
-		require.NotEmpty(t, e.ID)
-		require.False(t, e.At.IsZero())
-	}
-	require.Equal(t, []string{"submitted", "opened", "reported", "in_doubt"}, kinds)
-	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String()+"/events"), http.StatusNotFound, wire.NotFound)
 }
 
 func TestHealth(t *testing.T) {

@@ -72,18 +72,6 @@ func TestResolve_NeedsAReceiptOrTheWordThatThereIsNone(t *testing.T) {
 	}
 }
 
-func TestResolveNotHappened(t *testing.T) {
-	d := newTestServer(t)
-	a, etag := d.openInDoubt("1")
-	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"not_happened","reason":"not there"}`, "If-Match", etag, "Flightd-Actor", "eve")
-	require.Equal(t, http.StatusOK, r.status)
-	f := decodeBody[wire.Flight](t, r)
-	require.Equal(t, "ready", f.State)
-	require.Equal(t, "eve", f.Resolution.Actor)
-	require.Equal(t, "not_happened", f.Resolution.Result)
-	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
-}
-
 func TestCancelRetryFree(t *testing.T) {
 	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
