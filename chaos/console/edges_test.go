@@ -45,64 +45,6 @@ steps:
 	s.awaits("/v1/approvals", func(a object) bool { return len(a["flights"].([]any)) == 1 })
 }
 
-// TestEdges_Pictures writes pictures of the pages with such data, in three looks, to the directory FLIGHTD_EDGES if it is set.
-func TestEdges_Pictures(t *testing.T) {
-	t.Parallel()
-	dir := os.Getenv("FLIGHTD_EDGES")
-	if dir == "" {
-		t.Skip("FLIGHTD_EDGES is not set")
-	}
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	port := fmt.Sprint(proctest.Ports(t))
-	s := &server{t: t, url: "http://127.0.0.1:" + port}
-	node := s.run("dev", "dev", "--data", t.TempDir(), "--listen", "127.0.0.1:"+port)
-	edges(s)
-	busyQueue(s)
-	s.must("POST", "/v1/flights/"+s.doubt("mail", "resolved", nil)+"/resolve", object{"result": "fail", "reason": "nobody looked"}, "If-Match", `"`+s.must("GET", "/v1/flights?key=default/mail/resolved", nil)["version"].(string)+`"`)
-	pages := []struct{ name, address, ready string }{
-		{"doubts", "#/doubts", `document.querySelector(".timeline")`},
-		{"doubts-filter", "#/doubts?action=" + longAction, `document.querySelector(".item")`},
-		{"doubts-empty", "#/doubts?action=mail", `document.querySelector(".empty, .item")`},
-		{"long-key", "#/flight?key=" + "default%2Fcharge%2F" + strings.ReplaceAll(longID, "/", "%2F"), `document.querySelector(".timeline")`},
-		{"flights", "#/flights", `document.querySelector(".rows tbody tr")`},
-		{"resolved", "#/flight?key=default%2Fmail%2Fresolved", `document.querySelector(".timeline")`},
-		{"absent-flight", "#/flight?namespace=default&key=default%2Fcharge%2Fnobody", `document.querySelector("main .problem, main .empty")`},
-		{"absent-saga", "#/saga?key=default%2Ftrip%2Fnobody", `document.querySelector("main .problem, main .empty")`},
-		{"saga", "#/saga?key=default%2Fpayout%2Fp-1", `document.querySelector(".waterfall")`},
-		{"queue", "#/queues?namespace=default&action=charge", `document.querySelectorAll(".lane li").length === 3`},
-		{"live", "#/live", `document.querySelectorAll(".feed li").length > 5`},
-	}
-	for _, look := range []struct {
-		suffix        string
-		width, height int64
-		dark          bool
-	}{{"", 1280, 800, false}, {"-dark", 1280, 800, true}, {"-phone", 390, 844, false}} {
-		p := openTab(t, look.width, look.height, look.dark)
-		p.failedRequests = true
-		for _, page := range pages {
-			ready := page.ready
-			if look.suffix == "-phone" && page.name == "doubts" {
-				ready = `document.querySelector(".item")`
-			}
-			p.visit("about:blank")
-			p.visit(s.url + "/console/" + page.address)
-			p.until(ready)
-			p.do(chromedp.Evaluate(`new Promise((done) => setTimeout(done, 500))`, nil, awaitPromise))
-			p.picture(filepath.Join(dir, page.name+look.suffix+".png"))
-			t.Logf("%s%s: %d wide", page.name, look.suffix, value[int64](p, `document.documentElement.scrollWidth`))
-		}
-		if look.suffix == "-phone" {
-			p.visit(s.url + "/console/#/doubts")
-			p.until(`document.querySelector(".item")`)
-			node.Kill()
-			p.until(`document.querySelector(".offline.on")`)
-			p.picture(filepath.Join(dir, "dead-phone.png"))
-			p.do(chromedp.EmulateViewport(1280, 800))
-			p.picture(filepath.Join(dir, "dead.png"))
-		}
-	}
-}
-
 // box is the place of an element in the window.
 func (tb *testBrowser) box(selector string) (b struct{ Left, Right, Top, Bottom float64 }) {
 	tb.t.Helper()
