@@ -22,7 +22,7 @@ const (
 
 var longID = strings.Repeat("shipment-2026-11-28/", 10)[:199] + "7"
 
-// edges fills a ledger with data that is hard to show: a long action, a long key, many doubts, markup in a key, and a saga that has waited
+// edges fills a ledger with data that is hard to show: a long action, a long key, many doubts, markup in a key, and a saga that waits
 // for an approval.
 func edges(s *server) {
 	s.t.Helper()
@@ -32,6 +32,12 @@ func edges(s *server) {
 	s.doubt("charge", "order-1", object{"cents": 1})
 	s.doubt("charge", longID, object{"cents": 200})
 	s.doubt("charge", markupID, object{"note": markupID})
+	payout(s)
+}
+
+// payout starts a saga that waits for an approval.
+func payout(s *server) {
+	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "payout.yaml")
 	require.NoError(s.t, os.WriteFile(file, []byte(`saga: payout
 steps:
@@ -64,7 +70,9 @@ func TestEdges_Fit(t *testing.T) {
 			p.visit(s.url + "/console/" + address)
 			p.until(`document.querySelector(".item, .rows tr, .timeline")`)
 			require.LessOrEqual(t, value[int64](p, `document.documentElement.scrollWidth`), width, address)
-			require.Empty(t, violations(p), "%s at %d pixels", address, width)
+			if width == 390 { // at 1280 pixels, other tests look
+				require.Empty(t, violations(p), "%s at %d pixels", address, width)
+			}
 			if address == "#/doubts" {
 				require.LessOrEqual(t, p.box(".filters select").Right, p.box(".list").Right+.5)
 				p.sees(".list h1", "100, the oldest")
@@ -130,7 +138,7 @@ func TestEdges_Absent(t *testing.T) {
 func TestEdges_SagaAndCopies(t *testing.T) {
 	t.Parallel()
 	s := startDev(t)
-	edges(s)
+	payout(s)
 	p := openTab(t, 1280, 800, false)
 	p.visit(s.url + "/console/#/sagas")
 	p.fill("input[type=search]", "default/payout/p-1")
