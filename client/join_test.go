@@ -62,8 +62,6 @@ func (s seen) Done() <-chan struct{} {
 	return s.Context.Done()
 }
 
-var errLeft = errors.New("the first one left")
-
 // occupied lets another client hold the key of call until finish is closed.
 func (fi *fixture) occupied() (finish chan struct{}, holder <-chan doResult) {
 	started, finish := make(chan struct{}), make(chan struct{})
