@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,39 +20,6 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/runner"
 )
-
-// Close begins while the answer to an open is on its way: nothing is started any more, and the attempt is abandoned.
-func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
-	fake := httpapitest.New(t)
-	api := httpapi.New(fake.Config())
-	var c *Client
-	closed := make(chan error, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := httptest.NewRecorder()
-		api.ServeHTTP(answer, r)
-		if r.URL.Path == "/v1/flights:open" {
-			go func() { closed <- c.Close(context.Background()) }()
-			<-c.runner.DrainContext.Done()
-		}
-		maps.Copy(w.Header(), answer.Header())
-		w.WriteHeader(answer.Code)
-		_, _ = w.Write(answer.Body.Bytes())
-	}))
-	t.Cleanup(server.Close)
-	var err error
-	c, err = Connect(t.Context(), server.URL, WithoutSpool())
-	require.NoError(t, err)
-	key := flight.MustKey("default/charge/order-42")
-	_, err = c.Do(t.Context(), effect.Call{Key: key}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		t.Error("the handler must not run")
-		return effect.Answer{}, nil
-	})
-	require.ErrorIs(t, err, effect.ErrClosed)
-	require.NoError(t, <-closed)
-	f := fake.Flight(key)
-	require.Equal(t, flight.StateReady, f.State)
-	require.False(t, f.Tainted())
-}
 
 // A session is no longer needed for a look-up once its verification is answered.
 func TestLookUp_EndsWithItsVerification(t *testing.T) {

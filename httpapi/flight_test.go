@@ -16,28 +16,6 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func TestLongPoll(t *testing.T) {
-	d := newTestServer(t)
-	a := d.proceed(`{"action":"charge","id":"1"}`)
-	path := "/v1/flights/" + a.FlightID
-	r := d.get(path)
-	require.Equal(t, http.StatusOK, r.status)
-	etag := r.header.Get("ETag")
-	r = d.get(path, "If-None-Match", etag)
-	require.Equal(t, http.StatusNotModified, r.status)
-	require.Equal(t, etag, r.header.Get("ETag"))
-	require.Empty(t, r.body)
-
-	changed := make(chan reply, 1)
-	go func() { changed <- d.get(path, "If-None-Match", etag, "Prefer", "wait=50") }()
-	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
-	r = <-changed
-	require.Equal(t, http.StatusOK, r.status)
-	require.Equal(t, "succeeded", decodeBody[wire.Flight](t, r).State)
-	r = d.get(path, "If-None-Match", r.header.Get("ETag"), "Prefer", "respond-async, wait=0")
-	require.Equal(t, http.StatusNotModified, r.status)
-}
-
 // TestForeignETags: RFC 9110 allows any list of ETags. An ETag that is not a flight version matches nothing, and *
 // matches every version. Invalid syntax is rejected.
 func TestForeignETags(t *testing.T) {
