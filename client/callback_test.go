@@ -60,7 +60,7 @@ func TestSuspend(t *testing.T) {
 			require.Eventually(t, func() bool {
 				claims, err := g.fake.Leases.Claims(t.Context())
 				return err == nil && len(claims) == 0
-			}, 5*time.Second, time.Millisecond, "its claim is released")
+			}, stateLimit, time.Millisecond, "its claim is released")
 
 			require.NoError(t, c.Close(t.Context()))
 			g.waitForNoSessions()
@@ -97,7 +97,7 @@ func TestSuspend_AnotherCallWaits(t *testing.T) {
 		}
 		done <- msg
 	}()
-	require.Eventually(t, func() bool { return g.count(":open") == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return g.count(":open") == 2 }, stateLimit, time.Millisecond)
 	g.callBack(url, "succeeded")
 	require.Equal(t, message{"video", "7.mp4"}, <-done)
 }

@@ -29,10 +29,10 @@ func closeInBackground(t *testing.T, c *client.Client, timeout time.Duration) <-
 	return closed
 }
 
-// receive returns the next value of c, and fails the test after five seconds.
+// receive returns the next value of c.
 func receive[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
-	timer := time.NewTimer(5 * time.Second)
+	timer := time.NewTimer(stateLimit)
 	defer timer.Stop()
 	select {
 	case v = <-c:
@@ -134,40 +134,6 @@ func TestCloseWhileTheServerOpens(t *testing.T) {
 			f := g.flight(key)
 			require.Nil(t, f.OpenAttempt())
 			require.False(t, f.Tainted())
-		})
-	}
-}
-
-// The abandon of an open is repeated until a server answers.
-func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
-	for _, warm := range []bool{false, true} {
-		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
-			g := newFixture(t)
-			c := g.connect(client.WithRetryTimeout(time.Millisecond))
-			if warm {
-				g.useSession(c)
-			}
-			abandons := 0
-			g.setFault(func(r *http.Request) fault {
-				switch {
-				case hasSuffix(r, ":open"):
-					return cutLate
-				case hasSuffix(r, ":abandon"):
-					if abandons++; abandons <= 3 {
-						return map[int]fault{1: refused, 2: cutBefore, 3: shutOut}[abandons]
-					}
-				}
-				return none
-			})
-			ctx, leave := context.WithCancel(t.Context())
-			opening := doInBackground(ctx, c, call(`1`), unreachableHandler(t))
-			<-g.reached
-			leave()
-			require.ErrorIs(t, receive(t, opening).err, context.Canceled)
-			f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State != flight.StateRunning })
-			require.Equal(t, flight.StateReady, f.State)
-			require.False(t, f.Tainted())
-			require.NoError(t, c.Close(t.Context()))
 		})
 	}
 }

@@ -2,14 +2,12 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,71 +35,6 @@ func TestEveryAnswerIsLostOnce(t *testing.T) {
 		require.EqualValues(t, 1, result.Attempt)
 		require.EqualValues(t, 1, g.flight(charge.Key).AttemptCount)
 	}
-}
-
-// Many callers, many keys, several of each.
-func TestCrowd(t *testing.T) {
-	c := newFixture(t).connect()
-	var ran atomic.Int32
-	var wg sync.WaitGroup
-	for i := range 400 {
-		wg.Go(func() {
-			charge := call(`1`)
-			charge.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i/4))
-			result, err := c.Do(t.Context(), charge, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-				ran.Add(1)
-				return effect.Answer{ContentType: "application/json", Body: []byte(`{"ok": true}`)}, nil
-			})
-			if err != nil || string(result.Answer.Body) != `{"ok": true}` {
-				t.Errorf("%+v %v", result, err)
-			}
-		})
-	}
-	wg.Wait()
-	require.EqualValues(t, 100, ran.Load())
-}
-
-// Unknown, in doubt, settled, replayed; and verify with its look-up.
-func TestDoubt(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	lost := func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-		require.NoError(t, at.Sending())
-		return effect.Answer{}, errors.New("connection lost")
-	}
-	_, err := c.Do(t.Context(), call(`1`), lost)
-	var doubt *client.InDoubt
-	require.ErrorAs(t, err, &doubt)
-	_, err = c.Do(t.Context(), call(`1`), unreachableHandler(t))
-	require.ErrorAs(t, err, &doubt)
-	settle := client.ResolveRequest{Result: "happened", Reason: "seen"}
-	settle.ExternalID, settle.JSON = "ch_1", []byte(`{"id":"ch_1"}`)
-	_, err = c.Resolve(t.Context(), key.FlightID(), doubt.Version.String(), settle)
-	require.NoError(t, err)
-	result, err := c.Do(t.Context(), call(`1`), unreachableHandler(t))
-	require.NoError(t, err)
-	require.Equal(t, `{"id":"ch_1"}`, string(result.Answer.Body))
-
-	verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
-	verify.Key = flight.MustKey("default/charge/verify")
-	found := []flight.Finding{flight.FindingNone, flight.FindingNotHappened}
-	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
-		verb := found[0]
-		found = found[1:]
-		g.fake.Ledger.Advance(2 * time.Second) // the backoff after a look-up that could not find out
-		return verb, effect.Answer{}, nil
-	}
-	attempts := 0
-	result, err = c.Do(t.Context(), verify, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-		if attempts++; attempts == 1 {
-			return lost(ctx, at)
-		}
-		require.EqualValues(t, 2, at.Number())
-		return effect.Answer{ContentType: "application/json", Body: []byte(`2`)}, nil
-	})
-	require.NoError(t, err)
-	require.Empty(t, found)
-	require.Equal(t, `2`, string(result.Answer.Body))
 }
 
 // A Close with an ended ctx interrupts many calls at any of their requests. Calls that did not act leave no doubt.

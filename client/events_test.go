@@ -117,24 +117,6 @@ func TestEventsEnd(t *testing.T) {
 	require.False(t, errors.As(err, &flight), "it is about no flight")
 }
 
-func TestEventsTellOfAGap(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	submit(g, 1)
-	n := 0
-	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0"}) {
-		require.NoError(t, err)
-		if n++; n == 1 {
-			g.fake.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
-			submit(g, 2)
-			continue
-		}
-		require.Equal(t, "gap", e.Kind)
-		require.True(t, strings.Contains(e.Note, "50.0"), e.Note)
-		break
-	}
-}
-
 func TestEventPages(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()

@@ -27,6 +27,9 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
+// stateLimit bounds each wait for a state. It is generous: a busy machine must not fail a test.
+const stateLimit = time.Minute
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is a server over a fake flightd, with faults for its requests, and a log.
@@ -259,7 +262,7 @@ func (fi *fixture) sessions() []flight.SessionID {
 // waitForNoSessions waits until no session of a caller is left: nodes end those of single attempts in the background.
 func (fi *fixture) waitForNoSessions() {
 	fi.t.Helper()
-	require.Eventually(fi.t, func() bool { return len(fi.sessions()) == 0 }, 5*time.Second, time.Millisecond, "no session is left")
+	require.Eventually(fi.t, func() bool { return len(fi.sessions()) == 0 }, stateLimit, time.Millisecond, "no session is left")
 }
 
 // expireSessions ends all sessions, as if they had not been renewed.

@@ -112,7 +112,7 @@ func TestGather_WhatWaitsGoesWithTheNext(t *testing.T) {
 	for i := range waiting {
 		open(3 + i)
 	}
-	require.Eventually(t, func() bool { return c.Waiting() == waiting }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Waiting() == waiting }, stateLimit, time.Millisecond)
 	require.Empty(t, arrived, "enough batches are on their way")
 	close(hold)
 	require.Equal(t, waiting, <-arrived, "all that waited goes with the next one")
@@ -330,9 +330,9 @@ func TestGather_Hangs(t *testing.T) {
 	<-arrived
 	leavingFirst, leaveFirst := context.WithCancel(t.Context())
 	waits := open(leavingFirst, 3)
-	require.Eventually(t, func() bool { return c.Waiting() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Waiting() == 1 }, stateLimit, time.Millisecond)
 	stays := open(t.Context(), 4)
-	require.Eventually(t, func() bool { return c.Waiting() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Waiting() == 2 }, stateLimit, time.Millisecond)
 	leaveFirst() // while both batches hang: afterwards the line could go with the next one
 	require.ErrorIs(t, <-waits, context.Canceled)
 	leave()

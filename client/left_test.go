@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/clock"
 )
 
 // lateCopy is the situation of the tests below: another client holds the key, a client is answered busy, the key becomes
@@ -91,16 +88,6 @@ func TestLateCopy_OpensAnAttemptThatIsAbandoned(t *testing.T) {
 	}
 }
 
-// A copy that arrives later than not_after opens nothing: that is 2 s after the end of the wait.
-func TestLateCopy_OpensNothingAfterNotAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLateCopy(t, false)
-		time.Sleep(2100 * time.Millisecond)
-		require.Equal(t, http.StatusConflict, l.arrive())
-		l.requireNoDoubt()
-	})
-}
-
 // Close abandons what it leaves, or closes the session: a copy that arrives then opens nothing.
 func TestLateCopy_AfterClose(t *testing.T) {
 	for _, warm := range []bool{false, true} {
@@ -137,33 +124,6 @@ func TestLateCopy_OfALostSession(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		l.requireNoDoubt()
 	})
-}
-
-// Two callers of one flight get each other's answers: the one that was granted the attempt must not leave.
-func TestSwappedRejections_LeaveNoAttempt(t *testing.T) {
-	for _, code := range []string{"idempotency_in_flight", "in_doubt", "open_expired", "expired", "idempotency_conflict"} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newBubbleFixture(t)
-			c := g.connect()
-			swapped := false
-			api := g.api
-			g.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if swapped || !hasSuffix(r, ":open") {
-					api.ServeHTTP(w, r)
-					return
-				}
-				swapped = true
-				api.ServeHTTP(httptest.NewRecorder(), r)
-				w.Header().Set("Content-Type", "application/problem+json")
-				w.WriteHeader(http.StatusConflict)
-				_, _ = w.Write([]byte(`{"code":"` + code + `","retryable":false,"proposed":false,"nonce":"another","flight_id":"` + key.FlightID().String() + `"}`))
-			})
-			result, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
-			require.NoError(t, err, code)
-			require.EqualValues(t, 1, result.Attempt, code)
-			require.Equal(t, effect.SourceExecuted, result.Source, code)
-		})
-	}
 }
 
 // A client does not take the session of another caller for its own, which would end with the work of that caller, nor the end
@@ -208,49 +168,5 @@ func TestSwappedAnswersOfSessions(t *testing.T) {
 		g.expireSessions()
 		_, err = c.Renew(t.Context(), s.Session, client.RenewRequest{})
 		require.ErrorAs(t, err, &lost)
-	})
-}
-
-// Three hundred clients ask for one hot key without waiting, again and again. Their abandons use up no nonce of the key: as
-// soon as the key is free, the next caller acts.
-func TestHotKey_IsNeverAnsweredTooManyOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newBubbleFixture(t)
-		g.fake.SetFaults(func(l *httpapitest.Faults) { l.Trust = time.Hour }) // the clock since boot is a real one, also here
-		began := clock.SinceBoot()
-		held, free := make(chan struct{}), make(chan struct{})
-		holder := doInBackground(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			close(held)
-			<-free
-			return effect.Answer{}, client.NotDone(errors.New("no connection"))
-		})
-		<-held
-		hasty := call(`1`)
-		hasty.Wait = time.Nanosecond
-		var callers sync.WaitGroup
-		for range 300 {
-			c := g.connect()
-			callers.Go(func() {
-				for range 3 {
-					_, err := c.Do(t.Context(), hasty, unreachableHandler(t))
-					if busy := (*client.Busy)(nil); !errors.As(err, &busy) {
-						t.Errorf("it is answered %v", err)
-					}
-					time.Sleep(1500 * time.Millisecond)
-				}
-			})
-		}
-		callers.Wait()
-		require.LessOrEqual(t, g.count(":abandon"), 300*3, "at most one per key, second and client")
-		close(free)
-		<-holder
-		asked := g.count(":open")
-		result, err := g.connect().Do(t.Context(), hasty, succeedingHandler(`1`))
-		require.NoError(t, err)
-		require.EqualValues(t, 2, result.Attempt)
-		require.Equal(t, asked+1, g.count(":open"), "the client repeats an open that is answered too_many_open")
-		if clock.SinceBoot()-began < 2*time.Second { // else it may have run ahead of the time of the test, and of not_after
-			require.Zero(t, len(g.flight(key).UsedNonces))
-		}
 	})
 }

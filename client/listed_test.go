@@ -21,88 +21,12 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// Copies of a session's first renewal that come late, in the middle of an effect, end nothing: the attempt stays open,
-// and no other caller acts.
-func TestLateRenewalsEndNothing(t *testing.T) {
-	g := newFixture(t)
-	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
-	c := g.connect()
-	first := map[string][]byte{} // renewals, by path
-	g.setFault(func(r *http.Request) fault {
-		if hasSuffix(r, "/renew") && first[r.URL.Path] == nil {
-			first[r.URL.Path], _ = io.ReadAll(r.Body)
-			r.Body = io.NopCloser(bytes.NewReader(first[r.URL.Path]))
-		}
-		return none
-	})
-	path := "/v1/sessions/" + g.kept(c) + "/renew"
-	require.Eventually(t, func() bool { return g.count(path) > 0 }, 5*time.Second, time.Millisecond)
-	result, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-		require.NoError(t, at.Sending())
-		for range 3 {
-			resp, err := http.Post(g.server.URL+path, "application/json", bytes.NewReader(first[path]))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, http.StatusOK, resp.StatusCode)
-		}
-		other := call(`1`)
-		other.Wait = 100 * time.Millisecond
-		_, err := g.connect().Do(t.Context(), other, unreachableHandler(t))
-		var busy *client.Busy
-		require.ErrorAs(t, err, &busy)
-		return effect.Answer{}, nil
-	})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, result.Attempt)
-	g.neverAbandoned(key)
-}
-
-// An open is carried out, but the caller gets another request's answer, busy without a proposal:
-// a proxy has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
-func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
-	g := newFixture(t)
-	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
-	c := g.connect()
-	g.useSession(c)
-	g.faultOnce(":open", busyAfter)
-	hasty := call(`1`)
-	hasty.Wait = time.Millisecond
-	_, err := c.Do(t.Context(), hasty, unreachableHandler(t))
-	var busy *client.Busy
-	require.ErrorAs(t, err, &busy)
-	g.settledUnsent(key)
-	_, err = c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
-	require.NoError(t, err)
-}
-
 // kept gives the id of the client's session.
 func (fi *fixture) kept(c *client.Client) string {
 	fi.t.Helper()
 	fi.useSession(c)
-	require.Eventually(fi.t, func() bool { return len(fi.sessions()) == 1 }, 5*time.Second, time.Millisecond, "that of the first call has ended")
+	require.Eventually(fi.t, func() bool { return len(fi.sessions()) == 1 }, stateLimit, time.Millisecond, "that of the first call has ended")
 	return string(fi.sessions()[0])
-}
-
-// An attempt under the client's session that the client does not know may have acted, for example if a ledger was
-// restored that has lost its report: it is reported as unknown, and never abandoned. Attempts that the client holds continue.
-func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
-	g := newFixture(t)
-	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
-	c := g.connect()
-	lost := flight.MustKey("default/charge/lost")
-	session := g.kept(c)
-	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		_, err := g.connect().Open(t.Context(), lost, client.OpenRequest{Nonce: "lost", Session: session})
-		require.NoError(t, err)
-		f := g.waitForFlight(lost, func(f *flight.Flight) bool { return f.State != flight.StateRunning })
-		require.Equal(t, flight.StateInDoubt, f.State)
-		require.Equal(t, flight.OutcomeUnknown, f.Newest().Outcome)
-		require.False(t, f.Newest().Lost, "its session lives")
-		return effect.Answer{}, nil
-	})
-	require.NoError(t, err)
-	g.neverAbandoned(lost)
-	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
 
 // An answer that is older than a report lists its attempt once more. A report that nothing was done does not become a
@@ -131,7 +55,7 @@ func TestOldRenewalAnswer_MakesNoDoubt(t *testing.T) {
 		return none
 	})
 	reports := g.count("/report")
-	require.Eventually(t, func() bool { return g.count("/report") > reports }, 5*time.Second, time.Millisecond, "it is reported again")
+	require.Eventually(t, func() bool { return g.count("/report") > reports }, stateLimit, time.Millisecond, "it is reported again")
 	f := g.flight(key)
 	require.Equal(t, flight.StateReady, f.State)
 	require.False(t, f.Tainted())
@@ -196,7 +120,7 @@ func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 	})
 	result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.Equal(t, another.Session, string(g.flight(key).Newest().Session.ID))
-		require.Eventually(t, func() bool { return g.count(another.Session+"/renew") > 2 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return g.count(another.Session+"/renew") > 2 }, stateLimit, time.Millisecond)
 		require.NoError(t, at.Sending())
 		g.fake.ExpireSession(t, flight.SessionID(another.Session))
 		<-at.LeaseLost()
@@ -218,33 +142,4 @@ func TestOpenExpired(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, result.Attempt)
 	require.Equal(t, opens+2, g.count(":open"))
-}
-
-// An effect that waited longer for its answer than an attempt may take is not started: its attempt is abandoned.
-func TestNothingStartsAfterTheTimeOut(t *testing.T) {
-	g := newFixture(t)
-	opens := 0
-	g.fake.SetFaults(func(l *httpapitest.Faults) {
-		l.Before = func(_ context.Context, method string) error {
-			if method == "Open" {
-				if opens++; opens == 1 {
-					<-time.After(600 * time.Millisecond)
-				}
-			}
-			return nil
-		}
-	})
-	started := 0
-	result, err := g.connect().Do(t.Context(), call(`1`, flight.Policy{AttemptTimeout: 500 * time.Millisecond}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		started++
-		return effect.Answer{}, nil
-	})
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, result.Attempt, uint32(2), "more under load")
-	require.Equal(t, 1, started)
-	var abandoned bool
-	for _, e := range g.fake.Ledger.History(key) {
-		abandoned = abandoned || e.Kind == flight.EventAbandoned
-	}
-	require.True(t, abandoned)
 }

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,8 +84,8 @@ func TestReportsNameTheirKey(t *testing.T) {
 	}
 }
 
-// A report that reaches no server outlives its process, and the next client that connects sends it.
-func TestSpool(t *testing.T) {
+// A short-lived command still does its share before it goes.
+func TestSpoolIsDrainedByAShortCommand(t *testing.T) {
 	g := newFixture(t)
 	g.unrecorded()
 	files := g.files()
@@ -94,23 +93,6 @@ func TestSpool(t *testing.T) {
 	info, err := os.Stat(filepath.Join(g.spool, files[0]))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	require.Equal(t, flight.StateInDoubt, g.flight(key).State, "its session ended with the process")
-
-	g.setFault(nil)
-	c := g.connect()
-	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
-	require.Equal(t, flight.StateSucceeded, f.State, "it settles its own doubt: invariant I8")
-	require.NoError(t, c.Close(t.Context()))
-	require.Empty(t, g.files())
-	body, err := g.fake.Ledger.ReceiptBody(f)
-	require.NoError(t, err)
-	require.Equal(t, `{"id": 1}`, string(body))
-}
-
-// A short-lived command still does its share before it goes.
-func TestSpoolIsDrainedByAShortCommand(t *testing.T) {
-	g := newFixture(t)
-	g.unrecorded()
 	g.setFault(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
@@ -135,19 +117,6 @@ func TestSpoolFromTheFirstFailure(t *testing.T) {
 	_, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
 	require.Equal(t, 2, tries)
-	require.Empty(t, g.files())
-}
-
-// While the server rejects the credentials, the outcome is kept. It is sent afterwards.
-func TestReport_ForbiddenIsRetried(t *testing.T) {
-	g := newFixture(t)
-	g.unrecordedBy(shutOut)
-	require.Len(t, g.files(), 1)
-	require.NoError(t, g.connect().Close(t.Context()))
-	require.Len(t, g.files(), 1, "it is not quarantined on the second try either")
-	g.setFault(nil)
-	require.NoError(t, g.connect().Close(t.Context()))
-	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 	require.Empty(t, g.files())
 }
 
@@ -241,19 +210,6 @@ func TestSpool_KeepsWhatItCannotRead(t *testing.T) {
 	require.Equal(t, len(names), strings.Count(g.logged(), "a later version of flightd"))
 }
 
-// A report that the server can never take is kept for a person.
-func TestReportThatIsRefused(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
-	var unrecorded *client.Unrecorded
-	require.ErrorAs(t, err, &unrecorded)
-	require.Equal(t, client.Code("input_invalid"), client.CodeOf(unrecorded.Cause))
-	files := g.files()
-	require.Len(t, files, 1)
-	require.Equal(t, ".rejected", filepath.Ext(files[0]))
-}
-
 // Close sends reports that are in memory only once more.
 func TestClose_ResendsUnspooledReports(t *testing.T) {
 	g := newFixture(t)
@@ -269,41 +225,6 @@ func TestClose_ResendsUnspooledReports(t *testing.T) {
 	g.setFault(nil)
 	require.NoError(t, c.Close(t.Context()))
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
-}
-
-// A client never changes its deployment: if another one answers at one of its addresses, no caller acts.
-func TestOneDeployment(t *testing.T) {
-	g, other := newFixture(t), newFixture(t)
-	other.setDeployment("another")
-	c := g.connectTo(g.server.URL+","+other.server.URL, client.WithRetryTimeout(100*time.Millisecond))
-	g.setFault(func(*http.Request) fault { return cutBefore })
-	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		t.Error("the handler must not run")
-		return effect.Answer{}, nil
-	})
-	require.Error(t, err, "its own deployment does not answer")
-	require.Nil(t, other.flight(key), "it was asked, and has refused")
-	g.setFault(nil)
-	g.setDeployment("another")
-	_, err = c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		t.Error("the handler must not run")
-		return effect.Answer{}, nil
-	})
-	require.Equal(t, client.Code("wrong_deployment"), client.CodeOf(err))
-	require.Equal(t, "test-deployment", c.Deployment())
-}
-
-// The rejection of a report by another deployment is ignored: the report's own deployment may still store it.
-func TestReportThatAnotherDeploymentRefuses(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	g.setDeployment("another")
-	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
-	var unrecorded *client.Unrecorded
-	require.ErrorAs(t, err, &unrecorded)
-	require.False(t, client.IsQuarantined(unrecorded))
-	require.ErrorContains(t, err, "its report waits in ")
-	require.Equal(t, ".report", filepath.Ext(g.files()[0]))
 }
 
 // The same holds for a spooled report.
@@ -364,24 +285,4 @@ func TestPinnedDeployment(t *testing.T) {
 	_, err = client.Connect(t.Context(), g.server.URL, client.WithoutSpool())
 	require.Equal(t, client.Code("wrong_deployment"), client.CodeOf(err), "%v", err)
 	require.ErrorContains(t, err, "another")
-}
-
-// A report is lost, and another 200 about its flight arrives in its place: an earlier read, which shows the attempt open.
-// The report is sent again, and the call does not end as if the attempt had been recorded.
-func TestReport_IsNotShownByAnotherAnswer(t *testing.T) {
-	g := newFixture(t)
-	api, swaps := g.api, 0
-	g.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path, found := strings.CutSuffix(r.URL.Path, "/report"); found && swaps < 3 {
-			swaps++
-			api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			return
-		}
-		api.ServeHTTP(w, r)
-	})
-	result, err := g.connect().Do(t.Context(), call(`1`), succeedingHandler(`1`))
-	require.NoError(t, err)
-	require.Equal(t, effect.SourceExecuted, result.Source)
-	require.Equal(t, 3, swaps)
-	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }

@@ -85,9 +85,9 @@ func (i *issuer) serveTLS(name string, change func(*tls.Config)) (address string
 	return server.URL
 }
 
-// connectTLS connects and closes.
+// connectTLS connects and closes. It would repeat its request for an hour.
 func connectTLS(t *testing.T, address string, opts ...client.Option) error {
-	opts = append([]client.Option{client.WithoutSpool(), client.WithRetryTimeout(20 * time.Second)}, opts...)
+	opts = append([]client.Option{client.WithoutSpool(), client.WithRetryTimeout(time.Hour)}, opts...)
 	c, err := client.Connect(t.Context(), address, opts...)
 	if err == nil {
 		require.NoError(t, c.Close(t.Context()))
@@ -103,11 +103,9 @@ func TestTLS_Authority(t *testing.T) {
 	a.issue("server", &x509.Certificate{IPAddresses: loopback})
 	address := a.serveTLS("server", nil)
 
-	began := time.Now()
 	err := connectTLS(t, address)
 	require.ErrorContains(t, err, "is not trusted")
 	require.ErrorContains(t, err, "set FLIGHTD_CA_FILE to the PEM file of the authority")
-	require.Less(t, time.Since(began), 10*time.Second, "it is not repeated for the whole retry timeout")
 	var unavailable *client.Unavailable
 	require.ErrorAs(t, err, &unavailable)
 
@@ -200,10 +198,8 @@ func TestTLS_ClientCertificateIsRejected(t *testing.T) {
 				"without one":                   {ca},
 				"with one of another authority": {ca, client.WithClientCertificate(other.path("me"), other.path("me.key"))},
 			} {
-				began := time.Now()
 				err := connectTLS(t, address, opts...)
 				require.ErrorContains(t, err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY", name)
-				require.Less(t, time.Since(began), 10*time.Second, "it is not repeated for the whole retry timeout")
 				var unavailable *client.Unavailable
 				require.ErrorAs(t, err, &unavailable, name)
 			}
@@ -232,7 +228,7 @@ func TestTLS_ClientCertificateIsRejectedLater(t *testing.T) {
 	}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	c := g.connectTo(server.URL, client.WithCAFile(a.path("ca")), client.WithReportTimeout(200*time.Millisecond))
+	c := g.connectTo(server.URL, client.WithCAFile(a.path("ca")), client.WithReportTimeout(200*time.Millisecond), client.WithRetryTimeout(time.Hour))
 
 	_, err = c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		demand.Store(true)
@@ -244,10 +240,9 @@ func TestTLS_ClientCertificateIsRejectedLater(t *testing.T) {
 	require.Len(t, g.files(), 1)
 	other := call(`1`)
 	other.Key = flight.MustKey("default/charge/other")
-	began, abandons := time.Now(), g.count(":abandon")
+	abandons := g.count(":abandon")
 	_, err = c.Do(t.Context(), other, unreachableHandler(t))
 	require.ErrorContains(t, err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY")
-	require.Less(t, time.Since(began), 5*time.Second)
 	require.Equal(t, abandons, g.count(":abandon"))
 
 	demand.Store(false)

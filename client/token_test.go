@@ -2,10 +2,8 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,9 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const canary = "fltd_canary-4f1c"
@@ -241,32 +237,6 @@ func TestToken_IsNeverShown(t *testing.T) {
 	require.NotContains(t, shown.String(), canary)
 }
 
-// A redirect is an answer. No request goes to its target.
-func TestToken_IsNotSentToARedirectTarget(t *testing.T) {
-	followed := 0
-	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed++ }))
-	defer target.Close()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, target.URL, http.StatusTemporaryRedirect)
-	}))
-	defer server.Close()
-	_, err := client.Connect(t.Context(), server.URL, client.WithoutSpool(), client.WithToken(canary), client.WithRetryTimeout(time.Millisecond))
-	require.Error(t, err)
-	require.Zero(t, followed)
-}
-
-// An open that is answered 401 or 403 ends at once, with the server's code and hint. Nothing was opened.
-func TestOpen_WithoutAccess(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect(client.WithToken(canary))
-	g.setFault(func(*http.Request) fault { return shutOut })
-	_, err := c.Do(t.Context(), call(`1`), unreachableHandler(t))
-	require.Equal(t, client.Code("forbidden"), client.CodeOf(err))
-	require.ErrorContains(t, err, "ask an administrator")
-	require.Equal(t, 1, g.count(":open"))
-	require.Zero(t, g.count(":abandon"), "nothing was opened")
-}
-
 // An open over a quota waits as long as the server says, and is repeated within the retry timeout.
 func TestOpen_OverAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -292,45 +262,4 @@ func TestOpen_OverAQuota(t *testing.T) {
 		var unavailable *client.Unavailable
 		require.ErrorAs(t, err, &unavailable)
 	})
-}
-
-// A token that is replaced while reports are rejected lets them through: no report is lost.
-func TestReport_AfterTheTokenWasReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newBubbleFixture(t)
-		file := filepath.Join(t.TempDir(), "token")
-		require.NoError(t, os.WriteFile(file, []byte("old"), 0o600))
-		c := g.connect(client.WithTokenFile(file), client.WithReportTimeout(time.Second))
-		g.setFault(func(r *http.Request) fault {
-			if hasSuffix(r, "/report") && r.Header.Get("Authorization") != "Bearer new" {
-				return shutOut
-			}
-			return none
-		})
-		_, err := c.Do(context.WithoutCancel(t.Context()), call(`1`), succeedingHandler(`1`))
-		var unrecorded *client.Unrecorded
-		require.ErrorAs(t, err, &unrecorded)
-		require.False(t, errors.Is(err, effect.ErrClosed))
-		require.NoError(t, os.WriteFile(file, []byte("new"), 0o600))
-		g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
-		require.Equal(t, flight.StateSucceeded, g.flight(key).State)
-	})
-}
-
-// A token that every server that answers rejects is rejected, also while another one is down.
-func TestRejection_IsNotHiddenByAServerThatIsDown(t *testing.T) {
-	g := newFixture(t)
-	down := httptest.NewServer(http.NotFoundHandler())
-	down.Close()
-	for _, servers := range []string{down.URL + "," + g.server.URL, g.server.URL + "," + down.URL} {
-		c, err := client.Connect(t.Context(), servers, client.WithSpool(t.TempDir()), client.WithRetryTimeout(time.Minute))
-		require.NoError(t, err)
-		g.setFault(func(*http.Request) fault { return shutOut })
-		_, err = c.Flight(t.Context(), key.FlightID())
-		require.Equal(t, wire.Forbidden, client.CodeOf(err), "%v", err)
-		g.setFault(nil)
-		_, err = c.EventPage(t.Context(), client.EventQuery{Last: 1}, 0)
-		require.NoError(t, err)
-		require.NoError(t, c.Close(t.Context()))
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -49,39 +48,6 @@ func TestTypedDo(t *testing.T) {
 	_, err = client.Do(t.Context(), c, client.Key("a/b", "7"), 1, send)
 	var invalid *flight.InvalidError
 	require.ErrorAs(t, err, &invalid)
-}
-
-// No input is the same intent however it is said: nil here, nothing on the wire.
-func TestTypedDoWithoutInput(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	send := func(context.Context, client.Attempt) (string, error) { return "sent", nil }
-	_, err := client.Do(t.Context(), c, client.Key("send-invoice", "8"), nil, send)
-	require.NoError(t, err)
-	answer, err := c.Open(t.Context(), flight.MustKey("default/send-invoice/8"), client.OpenRequest{})
-	require.NoError(t, err)
-	require.Equal(t, "replay", answer.Decision)
-}
-
-// An effect that happened is never an error because of how its result looks.
-func TestTypedDoKeepsOddResults(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	long := func(context.Context, client.Attempt) (string, error) { return strings.Repeat("x", 100<<10), nil }
-	text, err := client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
-	require.NoError(t, err, "the caller that executed it has the whole result")
-	require.Len(t, text, 100<<10)
-	_, err = client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
-	var short *client.ReceiptTruncated
-	require.ErrorAs(t, err, &short)
-	require.Equal(t, 100<<10+2, short.Result.Size)
-	require.Len(t, short.Result.Answer.Body, flight.MaxReceiptBody)
-	require.False(t, short.Result.Digest.IsZero())
-
-	channel := func(context.Context, client.Attempt) (chan int, error) { return make(chan int), nil }
-	_, err = client.Do(t.Context(), c, client.Key("odd", "1"), 1, channel)
-	require.NoError(t, err)
-	require.Equal(t, flight.StateSucceeded, g.flight(flight.MustKey("default/odd/1")).State)
 }
 
 // The single requests that tools are made of.

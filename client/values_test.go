@@ -89,11 +89,17 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 func TestLongReceiptIsReportedToTheOneWhoActed(t *testing.T) {
 	g, log := newFixture(t), new(lines)
 	c := g.connect(client.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	_, err := client.Do(t.Context(), c, client.Key("odd", "long"), nil, func(context.Context, client.Attempt) (string, error) {
-		return strings.Repeat("y", 100_000), nil
-	})
+	long := func(context.Context, client.Attempt) (string, error) { return strings.Repeat("y", 100_000), nil }
+	text, err := client.Do(t.Context(), c, client.Key("odd", "long"), nil, long)
 	require.NoError(t, err)
+	require.Len(t, text, 100_000, "the caller that acted has the whole result")
 	require.Contains(t, log.String(), "it has 100002 bytes, and 65536 are stored")
+	_, err = client.Do(t.Context(), c, client.Key("odd", "long"), nil, long)
+	var short *client.ReceiptTruncated
+	require.ErrorAs(t, err, &short)
+	require.Equal(t, 100_002, short.Result.Size)
+	require.Len(t, short.Result.Answer.Body, flight.MaxReceiptBody)
+	require.False(t, short.Result.Digest.IsZero())
 }
 
 // A receipt is read exactly, or not at all.

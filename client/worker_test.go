@@ -49,23 +49,6 @@ func (fi *fixture) submit(c *client.Client, id string, opts ...client.JobOption)
 	return job.Key
 }
 
-// The answer to a claim is lost after a job was handed out. The repeat brings the same attempt, which is performed once.
-func TestWorker_LostAnswerToAClaim_SameJob(t *testing.T) {
-	g := newFixture(t)
-	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond }) // renewals list the attempt meanwhile
-	c := g.connect()
-	g.faultOnce(":claim", cutAfter)
-	var begun atomic.Int32
-	key := g.submit(c, "1")
-	g.work(c, func(context.Context, client.Attempt, int) (int, error) { return int(begun.Add(1)), nil })
-	got, err := client.Wait[int](t.Context(), c, key)
-	require.NoError(t, err)
-	require.Equal(t, 1, got)
-	f := g.flight(key)
-	require.EqualValues(t, 1, f.AttemptNumber(), "the repeat got the first attempt")
-	g.neverAbandoned(key)
-}
-
 // No answer to a claim comes although a job was handed out: the claim is given up. Nobody has begun the job, so it is given back,
 // without a doubt, and handed out again.
 func TestWorker_ClaimGivenUp_JobIsGivenBack(t *testing.T) {
@@ -166,59 +149,6 @@ func TestWorker_Overrun_IsReported(t *testing.T) {
 	require.Equal(t, "time-out: the handler took longer than its attempt may: the connection broke", g.flight(fails).Newest().Error)
 }
 
-// A job whose effect is unknown is looked up by the next worker, under recovery verify.
-func TestWorker_Verify_LooksUpFirst(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect()
-	var effects, looks atomic.Int32
-	w := c.Worker()
-	look := client.Verify(func(context.Context, client.Attempt) (*int, error) {
-		looks.Add(1)
-		found := 42
-		return &found, nil
-	}, time.Millisecond)
-	client.Work(w, "charge", func(_ context.Context, at client.Attempt, _ int) (int, error) {
-		effects.Add(1)
-		require.NoError(t, at.Sending())
-		return 0, errors.New("the answer was lost")
-	}, look)
-	g.run(w)
-	key := g.submit(c, "1", look)
-	got, err := client.Wait[int](t.Context(), c, key)
-	require.NoError(t, err)
-	require.Equal(t, 42, got)
-	require.EqualValues(t, 1, effects.Load())
-	require.EqualValues(t, 1, looks.Load())
-}
-
-// Jobs of several workers are performed once each.
-func TestWorker_Several_OnceEach(t *testing.T) {
-	g := newFixture(t)
-	var mu sync.Mutex
-	performed := make(map[string]int)
-	for range 3 {
-		g.work(g.connect(), func(_ context.Context, at client.Attempt, _ int) (int, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			performed[at.Key().BusinessID()]++
-			return 1, nil
-		}, client.Concurrency(3))
-	}
-	c := g.connect()
-	var keys []flight.Key
-	for i := range 60 {
-		keys = append(keys, g.submit(c, fmt.Sprint(i)))
-	}
-	for _, key := range keys {
-		_, err := client.Wait[int](t.Context(), c, key)
-		require.NoError(t, err)
-	}
-	for id, n := range performed {
-		require.Equal(t, 1, n, id)
-	}
-	require.Len(t, performed, 60)
-}
-
 // A job may be handed over to its provider's callback: the worker leaves, and the callback brings the receipt.
 func TestWorker_Suspends(t *testing.T) {
 	g := newFixture(t)
@@ -309,47 +239,10 @@ func testLookUps(t *testing.T, publicURL string) {
 	require.Zero(t, opens.Load())
 }
 
-// lockedLog is a log for concurrent writes and reads.
-type lockedLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// A wait for a job lasts through an outage that is longer than the time for retries.
-func TestWait_LastsThroughAnOutage(t *testing.T) {
-	g := newFixture(t)
-	c := g.connect(client.WithRetryTimeout(time.Millisecond))
-	key := g.submit(c, "1")
-	g.work(g.connect(), func(context.Context, client.Attempt, int) (int, error) { return 7, nil })
-	var cut atomic.Int32
-	g.setFault(func(r *http.Request) fault {
-		if r.Method == http.MethodGet && cut.Add(1) <= 5 {
-			return cutAfter
-		}
-		return none
-	})
-	got, err := client.Wait[int](t.Context(), c, key)
-	require.NoError(t, err)
-	require.Equal(t, 7, got)
-	require.Greater(t, cut.Load(), int32(5))
-}
-
 // The failures of a look-up are logged once, as such.
 func TestWorker_FailingLookUp_LoggedOnce(t *testing.T) {
 	g := newFixture(t)
-	log := new(lockedLog)
+	log := new(lines)
 	c := g.connect(client.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	var looks atomic.Int32
 	w := c.Worker()
@@ -495,7 +388,7 @@ func TestWorker_ClaimRejected_SessionIsRenewed(t *testing.T) {
 	g.submit(c, "2") // the claim that waits is answered, and the next one is rejected
 	<-lost
 	before := renewed.Load()
-	require.Eventually(t, func() bool { return renewed.Load() > before+3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return renewed.Load() > before+3 }, stateLimit, time.Millisecond)
 	close(finish)
 	g.waitForFlight(first, func(f *flight.Flight) bool { return f.State == flight.StateSucceeded })
 	require.False(t, g.flight(first).Tainted())

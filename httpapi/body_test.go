@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
@@ -174,7 +175,7 @@ func TestBody_StopIsNotExtended(t *testing.T) {
 	})
 }
 
-// TestStream_UnreadOneEnds: a stream that nobody reads ends in bounded time, and then no longer counts.
+// TestStream_UnreadOneEnds: a stream that nobody reads does not block the ledger, ends in bounded time, and then no longer counts.
 func TestStream_UnreadOneEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newPipeServer(t, func(c *httpapi.Config) { c.Events.MaxStreams = 1 })
@@ -191,6 +192,9 @@ func TestStream_UnreadOneEnds(t *testing.T) {
 		}
 		unread := follow()
 		synctest.Wait()
+		for n := range 1000 {
+			require.True(t, s.fake.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/b/%d", n))}).Changed, "the ledger is not blocked")
+		}
 		other := follow()
 		require.Equal(t, http.StatusTooManyRequests, status(other))
 		time.Sleep(21 * time.Second)

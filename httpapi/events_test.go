@@ -4,11 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -343,75 +340,6 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`), http.StatusConflict, wire.InDoubt)
 	require.Equal(t, uint64(1), count(flight.MustKey("default/charge/2").FlightID()), "a caller that got in_doubt")
 	require.Equal(t, "127.0.0.1", d.fake.DuplicateStats(id).Callers[1].Actor, "a caller without an owner is named by its address")
-}
-
-// slowReader is a response writer whose reader does not read: a write blocks until its deadline.
-type slowReader struct {
-	*httptest.ResponseRecorder
-	deadline       time.Time
-	writeStarted   chan struct{} // closed by the first write
-	deadlinePassed chan struct{} // closed when the deadline has passed
-}
-
-func (s *slowReader) SetReadDeadline(time.Time) error { return nil }
-
-func (s *slowReader) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
-
-func (s *slowReader) Write(b []byte) (int, error) {
-	if s.deadline.IsZero() {
-		return 0, fmt.Errorf("a write without a deadline would block forever")
-	}
-	close(s.writeStarted)
-	<-s.deadlinePassed
-	return 0, os.ErrDeadlineExceeded
-}
-
-// TestSlowReader: a slow reader blocks neither the ledger nor other readers, and is disconnected.
-func TestSlowReader(t *testing.T) {
-	world := httpapitest.New(t)
-	api := httpapi.New(world.Config())
-	s := &slowReader{ResponseRecorder: httptest.NewRecorder(), writeStarted: make(chan struct{}), deadlinePassed: make(chan struct{})}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/events?after=0.0", nil)
-		r.Header.Set("Accept", "application/json;q=0.5, text/event-stream")
-		api.ServeHTTP(s, r)
-	}()
-	<-s.writeStarted
-	for n := range 1000 { // the ledger is not blocked
-		require.True(t, world.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
-	}
-	page, err := world.Config().Events.Feed.Read(flight.Version{}, 1)
-	require.NoError(t, err)
-	require.NotEmpty(t, page.Events, "other readers are not blocked")
-	close(s.deadlinePassed)
-	<-over
-}
-
-func TestIfNoneMatch(t *testing.T) {
-	d := newTestServer(t)
-	path := "/v1/flights/" + d.proceed(`{"action":"charge","id":"1"}`).FlightID
-	etag := d.get(path).header.Get("ETag")
-	for _, same := range []string{etag, "W/" + etag, `"1.7", ` + etag, "*"} {
-		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", same).status, same)
-	}
-	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "the version differs already")
-	for _, bad := range []string{"8123.4", `"1.2`} {
-		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
-	}
-}
-
-// TestEveryKindOfEventCanBeAskedFor includes the kinds that were added last.
-func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
-	d := newTestServer(t)
-	asked := 0
-	for k := flight.EventSubmitted; k.String() != flight.EventKind(255).String(); k++ {
-		r := d.get("/v1/events?kind=" + k.String())
-		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-		asked++
-	}
-	require.Greater(t, asked, int(flight.EventDuplicates))
 }
 
 // A history is answered in pages. The events of one command are on one page.

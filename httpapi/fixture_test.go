@@ -152,3 +152,12 @@ func requireProblem(t *testing.T, r reply, status int, code wire.Code) wire.Prob
 	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
 	return p
 }
+
+// newSession creates a session and returns the answer and the session's path.
+func (ts *testServer) newSession() (s wire.SessionAnswer, path string) {
+	ts.t.Helper()
+	r := ts.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
+	require.Equal(ts.t, http.StatusCreated, r.status, "%s", r.body)
+	s = decodeBody[wire.SessionAnswer](ts.t, r)
+	return s, "/v1/sessions/" + s.Session
+}

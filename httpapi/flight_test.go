@@ -16,28 +16,6 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func TestLongPoll(t *testing.T) {
-	d := newTestServer(t)
-	a := d.proceed(`{"action":"charge","id":"1"}`)
-	path := "/v1/flights/" + a.FlightID
-	r := d.get(path)
-	require.Equal(t, http.StatusOK, r.status)
-	etag := r.header.Get("ETag")
-	r = d.get(path, "If-None-Match", etag)
-	require.Equal(t, http.StatusNotModified, r.status)
-	require.Equal(t, etag, r.header.Get("ETag"))
-	require.Empty(t, r.body)
-
-	changed := make(chan reply, 1)
-	go func() { changed <- d.get(path, "If-None-Match", etag, "Prefer", "wait=50") }()
-	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
-	r = <-changed
-	require.Equal(t, http.StatusOK, r.status)
-	require.Equal(t, "succeeded", decodeBody[wire.Flight](t, r).State)
-	r = d.get(path, "If-None-Match", r.header.Get("ETag"), "Prefer", "respond-async, wait=0")
-	require.Equal(t, http.StatusNotModified, r.status)
-}
-
 // TestForeignETags: RFC 9110 allows any list of ETags. An ETag that is not a flight version matches nothing, and *
 // matches every version. Invalid syntax is rejected.
 func TestForeignETags(t *testing.T) {
@@ -73,19 +51,6 @@ func TestPrefer(t *testing.T) {
 		require.Equal(t, applied, r.header.Get("Preference-Applied"), prefer)
 		require.Equal(t, http.StatusOK, d.get("/v1/flights/"+a.FlightID, "Prefer", prefer).status, prefer)
 	}
-}
-
-func TestByKey(t *testing.T) {
-	d := newTestServer(t)
-	r := d.post("/v1/flights:open", `{"action":"charge","id":"a/b%20c"}`, "Flightd-Namespace", "billing")
-	require.Equal(t, http.StatusCreated, r.status, "%s", r.body)
-	r = d.get("/v1/flights?key=billing/charge/a/b%2520c")
-	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	require.Equal(t, "billing/charge/a/b%20c", decodeBody[wire.Flight](t, r).Key)
-	requireProblem(t, d.get("/v1/flights?key=billing/charge/other"), http.StatusNotFound, wire.NotFound)
-	p := requireProblem(t, d.get("/v1/flights?key=nonsense"), http.StatusBadRequest, wire.KeyInvalid)
-	require.Equal(t, "key", p.Errors[0].Parameter)
-	requireProblem(t, d.get("/v1/flights?key=a/b/c&limit=1"), http.StatusBadRequest, wire.InputInvalid)
 }
 
 func TestList(t *testing.T) {
@@ -132,20 +97,6 @@ func TestList(t *testing.T) {
 		p := requireProblem(t, d.get("/v1/flights?"+q), http.StatusBadRequest, wire.InputInvalid)
 		require.NotEmpty(t, p.Errors[0].Parameter, q)
 	}
-}
-
-func TestEvents(t *testing.T) {
-	d := newTestServer(t)
-	a, _ := d.openInDoubt("1")
-	h := decodeBody[wire.History](t, d.get("/v1/flights/"+a.FlightID+"/events"))
-	var kinds []string
-	for _, e := range h.Events {
-		kinds = append(kinds, e.Kind)
-		require.NotEmpty(t, e.ID)
-		require.False(t, e.At.IsZero())
-	}
-	require.Equal(t, []string{"submitted", "opened", "reported", "in_doubt"}, kinds)
-	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String()+"/events"), http.StatusNotFound, wire.NotFound)
 }
 
 func TestHealth(t *testing.T) {

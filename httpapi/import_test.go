@@ -166,16 +166,6 @@ func TestInvalidKeyDetailIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// TestImport_MistypedParameter: a mistyped dry_run must not import.
-func TestImport_MistypedParameter(t *testing.T) {
-	d := newTestServer(t)
-	before := d.fake.Snapshot()
-	for _, query := range []string{"?dry-run=true", "?dryrun=true", "?dry_run=false&dry_run=true", "?dry_run=true;x=1", "?dry_run=%zz"} {
-		requireProblem(t, d.importLines(query, `{"key":"default/charge/1","outcome":"succeeded"}`), http.StatusBadRequest, wire.InputInvalid)
-	}
-	require.Equal(t, before, d.fake.Snapshot())
-}
-
 // TestFlightFailed_HintOffersRetryOnlyWhenAllowed: the hint does not offer a retry if the flight has a receipt or its
 // input is erased.
 func TestFlightFailed_HintOffersRetryOnlyWhenAllowed(t *testing.T) {

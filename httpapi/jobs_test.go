@@ -31,24 +31,14 @@ func TestJobs_BadInput(t *testing.T) {
 		return fmt.Sprintf(`{"session":%q,"nonce":"n","not_after":%d,"wait_ms":0,%s}`, session, time.Now().Add(10*time.Second).UnixMilli(), fields)
 	}
 	for _, c := range []struct{ path, body, at string }{
-		{submits, job(`"priority":1001`), "/priority"},
-		{submits, job(`"priority":-1001`), "/priority"},
 		{submits, job(`"priority":9223372036854775808`), "/priority"},
-		{submits, job(`"priority":65537`), "/priority"},
-		{submits, job(`"lane_limit":1001,"lane":"a"`), "/lane_limit"},
-		{submits, job(`"lane_limit":-1,"lane":"a"`), "/lane_limit"},
 		{submits, job(`"lane_limit":2`), "/lane_limit"},
-		{submits, job(`"lane":"` + strings.Repeat("x", 256) + `"`), "/lane"},
 		{submits, job(`"lane":"a\u0000b"`), "/lane"},
 		{submits, job("\"lane\":\"a\xffb\""), ""},
 		{submits, job(`"run_at":"10000-01-01T00:00:00Z"`), "/run_at"},
 		{submits, job(`"run_at":"1969-12-31T23:59:59Z"`), "/run_at"},
-		{submits, job(`"run_at":"tomorrow"`), "/run_at"},
-		{submits, job(`"delay_ms":9223372036854775807`), "/delay_ms"},
-		{submits, job(`"delay_ms":-1`), "/delay_ms"},
 		{submits, job(`"retry":{"attempts":0}`), "/retry/attempts"},
 		{submits, job(`"retry":{}`), "/retry/attempts"},
-		{submits, job(`"retry":{"attempts":1001}`), "/retry/attempts"},
 		{submits, job(`"retry":{"attempts":2,"first_ms":9223372036854775807}`), "/retry/first_ms"},
 		{claims, claim(`"actions":[],"slots":1`), "/actions"},
 		{claims, strings.Replace(claim(`"actions":["charge"],"slots":1`), `"n"`, `"`+strings.Repeat("n", 226)+`"`, 1), "/nonce"},
@@ -56,7 +46,6 @@ func TestJobs_BadInput(t *testing.T) {
 		{claims, claim(`"actions":["charge","charge"],"slots":1`), "/actions/1"},
 		{claims, claim(`"actions":["charge"],"without_look_up":["refund"],"slots":1`), "/without_look_up/0"},
 		{claims, claim(`"actions":["charge"],"slots":0`), "/slots"},
-		{claims, claim(`"actions":["charge"],"slots":1001`), "/slots"},
 	} {
 		r := d.post(c.path, c.body)
 		require.Contains(t, []int{400, 422}, r.status, "%s: %s", c.body, r.body)

@@ -37,42 +37,6 @@ func (ts *testServer) abandon(id, nonce string) reply {
 	return ts.post("/v1/flights:abandon", `{"action":"charge","id":"`+id+`",`+ts.nonce(nonce)+`,"reason":"given up"}`)
 }
 
-// TestRepeatNamesTheSessionOfTheAttempt: a repeat with another session, or none, gets the session of the attempt.
-func TestRepeatNamesTheSessionOfTheAttempt(t *testing.T) {
-	d := newTestServer(t)
-	first, _ := d.newSession()
-	second, _ := d.newSession()
-	open := `{"action":"charge","id":"1",` + d.nonce("n")
-	a := d.proceed(open + `,"session":"` + first.Session + `"}`)
-	require.Equal(t, first.Session, a.Session)
-	for _, session := range []string{`,"session":"` + second.Session + `"}`, `}`} {
-		again := d.proceed(open + session)
-		require.Equal(t, []string{a.Session, a.FencingToken}, []string{again.Session, again.FencingToken})
-	}
-}
-
-// TestAbandon: an abandon ends the attempt of its nonce, and the nonce cannot open another one.
-func TestAbandon(t *testing.T) {
-	d := newTestServer(t)
-	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
-	a := d.proceed(open)
-	for range 2 {
-		r := d.abandon("1", "n")
-		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-		require.Equal(t, `{"nonce":"n"}`, string(r.body))
-	}
-	require.Equal(t, "ready", d.get("/v1/flights/"+a.FlightID).header.Get("Flightd-State"))
-	requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
-	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
-
-	require.Equal(t, http.StatusOK, d.abandon("2", "early").status, "the open has not arrived yet")
-	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2",`+d.nonce("early")+`}`), http.StatusConflict, wire.Fenced)
-	require.Contains(t, p.Hint, "new nonce")
-	require.Equal(t, http.StatusOK, d.post("/v1/flights:abandon", `{"action":"charge","id":"1",`+d.nonce("n")+`}`, "Flightd-Namespace", "billing").status,
-		"the namespace is part of the key")
-	require.NotNil(t, d.fake.Flight(flight.MustKey("billing/charge/1")))
-}
-
 // TestProblemsNameTheNonce: every rejection of an open, a verification or an abandon names the nonce of its request, so that
 // no caller takes the answer to another open for its own.
 func TestProblemsNameTheNonce(t *testing.T) {
@@ -105,34 +69,6 @@ func TestSessionsNameTheirRequest(t *testing.T) {
 	d.proceed(`{"action":"charge","id":"1","session":"` + made.Session + `"}`)
 	require.Equal(t, made.Session, requireProblem(t, d.post("/v1/sessions/"+made.Session+"/close", `{}`), http.StatusConflict, wire.SessionInUse).Session)
 	require.Equal(t, "ses_gone", requireProblem(t, d.post("/v1/sessions/ses_gone/renew", `{}`), http.StatusGone, wire.LeaseLost).Session)
-}
-
-// TestOpenExpired: an open is rejected after its not_after, and if not_after is too far ahead of the ledger's time.
-func TestOpenExpired(t *testing.T) {
-	d := newTestServer(t)
-	now := d.fake.Ledger.Now()
-	for _, notAfter := range []flight.Time{1, now.Add(-time.Second), now.Add(flight.MaxOpenLife + time.Minute)} {
-		body := fmt.Sprintf(`{"action":"charge","id":"1","nonce":"n","not_after":%d}`, notAfter)
-		p := requireProblem(t, d.post("/v1/flights:open", body), http.StatusConflict, wire.OpenExpired)
-		require.GreaterOrEqual(t, p.LedgerTime, int64(now))
-		require.False(t, p.Retryable)
-		require.Equal(t, "default/charge/1", p.Key)
-	}
-	requireProblem(t, d.get("/v1/flights?key=default/charge/1"), http.StatusNotFound, wire.NotFound)
-	p := requireProblem(t, d.post("/v1/flights:open", fmt.Sprintf(`{"action":"charge","id":"1","nonce":"n","not_after":%d}`, now.Add(30*time.Second))), http.StatusConflict, wire.Fenced)
-	require.Contains(t, p.Hint, "new nonce")
-	far := fmt.Sprintf(`{"action":"charge","id":"1","nonce":"m","not_after":%d}`, now.Add(flight.MaxNonceLife+time.Minute))
-	requireProblem(t, d.post("/v1/flights:abandon", far), http.StatusConflict, wire.OpenExpired)
-}
-
-// TestNotAfterDoesNotBarRepeats: while an attempt is open, a repeat of its open gets the same answer, also after
-// not_after.
-func TestNotAfterDoesNotBarRepeats(t *testing.T) {
-	d := newTestServer(t)
-	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
-	a := d.proceed(open)
-	d.fake.Ledger.Advance(2 * time.Minute)
-	require.Equal(t, a.FencingToken, d.proceed(open).FencingToken)
 }
 
 // TestProposed: a caller that gives up must know whether its open may still open an attempt.

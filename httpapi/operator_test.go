@@ -72,30 +72,12 @@ func TestResolve_NeedsAReceiptOrTheWordThatThereIsNone(t *testing.T) {
 	}
 }
 
-func TestResolveNotHappened(t *testing.T) {
-	d := newTestServer(t)
-	a, etag := d.openInDoubt("1")
-	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"not_happened","reason":"not there"}`, "If-Match", etag, "Flightd-Actor", "eve")
-	require.Equal(t, http.StatusOK, r.status)
-	f := decodeBody[wire.Flight](t, r)
-	require.Equal(t, "ready", f.State)
-	require.Equal(t, "eve", f.Resolution.Actor)
-	require.Equal(t, "not_happened", f.Resolution.Result)
-	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
-}
-
 func TestCancelRetryFree(t *testing.T) {
 	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	r := d.report(a, `"outcome":"not_done"`)
 	etag := r.header.Get("ETag")
 	path := "/v1/flights/" + a.FlightID
-	for _, verb := range []string{"/cancel", "/retry", "/free"} {
-		requireProblem(t, d.post(path+verb, `{"reason":"x"}`), http.StatusPreconditionRequired, wire.PreconditionRequired)
-		requireProblem(t, d.post(path+verb, `{"reason":"x"}`, "If-Match", `"1.0"`), http.StatusPreconditionFailed, wire.PreconditionFailed)
-		p := requireProblem(t, d.post(path+verb, `{"reason":" "}`, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
-		require.Equal(t, "/reason", p.Errors[0].Pointer)
-	}
 	p := requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
 	require.NotContains(t, p.Hint, "ETag", "the ETag was current: reading the flight again would not help")
 	require.Contains(t, requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", `"1.0"`), http.StatusPreconditionFailed,

@@ -1,8 +1,6 @@
 package httpapi_test
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"testing"
@@ -14,26 +12,6 @@ import (
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
-
-func TestReceiptBytes(t *testing.T) {
-	d := newTestServer(t)
-	a := d.proceed(`{"action":"charge","id":"1"}`)
-	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusNotFound, wire.NotFound)
-	body := "<script>alert(1)</script>\x00\xff"
-	r := d.report(a, `"outcome":"succeeded","external_id":"é 1","body_base64":"`+base64.StdEncoding.EncodeToString([]byte(body))+`","content_type":"text/html"`)
-	require.Equal(t, http.StatusOK, r.status)
-	r = d.get("/v1/flights/" + a.FlightID + "/receipt")
-	require.Equal(t, http.StatusOK, r.status)
-	require.Equal(t, body, string(r.body))
-	require.Equal(t, "text/html", r.header.Get("Content-Type"))
-	require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"))
-	require.Contains(t, r.header.Get("Content-Security-Policy"), "sandbox")
-	sum := sha256.Sum256([]byte(body))
-	require.Equal(t, "sha-256="+base64.StdEncoding.EncodeToString(sum[:]), r.header.Get("Digest"))
-	require.Equal(t, flight.Digest(sum).String(), r.header.Get("Flightd-Digest"))
-	require.Equal(t, "succeeded", r.header.Get("Flightd-Outcome"))
-	require.Equal(t, "%C3%A9%201", r.header.Get("Flightd-External-Id"))
-}
 
 // bodyHookLedger is a ledger that calls happens after a flight was read and before its bytes are, which are deleted
 // then.

@@ -8,39 +8,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// An unknown parameter is rejected, like an unknown field: if dry_run were ignored, an open would act.
+// An unknown parameter is rejected on every route, like an unknown field: if a mistyped dry_run were ignored, an import would import.
 func TestUnexpectedParametersAreRejected(t *testing.T) {
-	d := newTestServer(t)
-	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
-	b, etag := d.openInDoubt("2")
-	running, doubt := "/v1/flights/"+a.FlightID, "/v1/flights/"+b.FlightID
-	report := `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded"}`
-	const reason = `{"reason":"x"}`
+	d := newTestServer(t, func(c *httpapi.Config) {
+		c.Work.Sagas, c.Restores, c.Notify = &stepInputs{}, noRestores{}, notifications{}
+	})
+	d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
 	before := d.fake.Snapshot()
-	for path, body := range map[string]string{
-		"/v1/flights:open": `{"action":"charge","id":"3"}`, "/v1/sessions": `{}`,
-		"/v1/flights:abandon":      `{"action":"charge","id":"1","nonce":"n","not_after":1}`,
-		"/v1/sessions/ses_1/renew": `{}`, "/v1/sessions/ses_1/close": `{}`,
-		running + "/report": report, running + "/verification": `{"verification":"x","result":"unknown"}`,
-		doubt + "/resolve": `{"result":"fail","reason":"x"}`, running + "/cancel": reason, running + "/retry": reason, running + "/free": reason, running + "/redact": reason,
-		running: "", running + "/receipt": "",
-	} {
-		method := http.MethodPost
-		if body == "" {
-			method = http.MethodGet
+	for pattern := range httpapi.Routes() {
+		method, path := somePath(pattern)
+		if !strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/v1/callbacks/") {
+			continue
 		}
-		for query, at := range map[string]string{"?dry_run=true": "dry_run", "?dry_run=false&a": "a", "?=": "", "?%zz": "query"} {
-			r := d.send(method, path+query, body, "If-Match", etag)
+		contentType := wire.TypeJSON
+		if strings.HasSuffix(path, ":import") || strings.HasSuffix(path, ":batch") {
+			contentType = wire.TypeNDJSON
+		}
+		for query, at := range map[string]string{"?dry-run=true": "dry-run", "?=": "", "?%zz": "query", "?a&a": "a"} {
+			r := d.send(method, path+query, "{}", "Content-Type", contentType, "If-Match", `"1.0"`)
 			p := requireProblem(t, r, http.StatusBadRequest, wire.InputInvalid)
 			require.Len(t, p.Errors, 1)
-			require.Equal(t, at, p.Errors[0].Parameter, "%s%s", path, query)
-			require.Equal(t, before, d.fake.Snapshot(), "nothing has changed")
+			require.Equal(t, at, p.Errors[0].Parameter, "%s%s", pattern, query)
 		}
 	}
-	require.Equal(t, http.StatusOK, d.get(running+"?").status, "an empty query")
+	for _, query := range []string{"?dry_run=false&dry_run=true", "?dry_run=true;x=1"} {
+		requireProblem(t, d.importLines(query, `{"key":"default/charge/1","outcome":"succeeded"}`), http.StatusBadRequest, wire.InputInvalid)
+	}
+	require.Equal(t, before, d.fake.Snapshot(), "nothing has changed")
+	require.Equal(t, http.StatusOK, d.get("/v1/flights?").status, "an empty query")
 }
 
 // A duplicate header is rejected: the namespace or the version that the caller meant is unknown.

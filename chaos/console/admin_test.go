@@ -11,6 +11,7 @@ import (
 
 // The page shows the decisions of people with links to their flights, in pages, and what a token for administration may see.
 func TestAdmin(t *testing.T) {
+	t.Parallel()
 	s := startDev(t)
 	for i := range 55 {
 		s.must("POST", "/v1/queues/charge/pause", object{"reason": fmt.Sprintf("pause %d, <b>by the bank</b>", i)}, "Flightd-Namespace", "default")

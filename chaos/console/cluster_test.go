@@ -34,19 +34,23 @@ func TestClusterPage_LoneNode(t *testing.T) {
 	p.sees(".facts dd", "by lone")
 }
 
-// The pages keep their data while no node leads, say so, and go on by themselves.
-func TestClusterPage_ChangeOfLeader(t *testing.T) {
+// The node that leads dies. The pages keep their data while no node leads, say so, and go on by themselves at their own node, and a decision that
+// was made in between counts.
+func TestCluster_ChangeOfLeader(t *testing.T) {
 	t.Parallel()
 	s := startDev(t, "--nodes", "3")
 	s.succeed("charge", "before", object{}, "ok")
+	s.doubt("charge", "order-1", object{"cents": 1})
 	leader, _ := s.must("GET", "/v1/cluster", nil)["leader"].(string)
 	number, err := strconv.Atoi(strings.TrimPrefix(leader, "node-"))
 	require.NoError(t, err)
 	port, err := strconv.Atoi(s.url[strings.LastIndex(s.url, ":")+1:])
 	require.NoError(t, err)
 	other := &server{t: t, url: "http://127.0.0.1:" + strconv.Itoa(port+number%3)} // the node after the leader
-	cluster, live := openTab(t, 1280, 800, true), openTab(t, 1280, 800, false)
-	cluster.failedRequests, live.failedRequests = true, true
+	cluster, live, p := openTab(t, 1280, 800, true), openTab(t, 1280, 800, false), openTab(t, 1280, 800, false)
+	cluster.failedRequests, live.failedRequests, p.failedRequests = true, true, true
+	p.visit(link(other, "default", "default/charge/order-1"))
+	p.sees(".says .state", "in doubt")
 	cluster.visit(other.url + "/console/#/cluster")
 	cluster.sees(".says", "3 of 3 nodes")
 	cluster.sees(".says", leader+" leads. Callers are served also if 1 more node is lost.")
@@ -60,6 +64,10 @@ func TestClusterPage_ChangeOfLeader(t *testing.T) {
 	process, err := os.FindProcess(pid)
 	require.NoError(t, err)
 	require.NoError(t, process.Kill())
+	p.decide("resolve", "not_happened", "looked it up")
+	p.sees(".says .state", "ready")
+	p.until(`!document.querySelector("main .problem") && !document.querySelector(".offline.on")`)
+	require.Equal(t, "ready", other.must("GET", "/v1/flights?key=default/charge/order-1", nil)["state"])
 	cluster.until(fmt.Sprintf(`document.querySelectorAll(".rows tbody tr").length === 3 && document.querySelector(".says").innerText.includes("2 of 3 nodes") && !document.querySelector(".says").innerText.includes(%q)`, leader+" leads"))
 	cluster.sees(".rows tr", "unreachable")
 	cluster.until(`document.querySelector(".stale").innerText === ""`)

@@ -14,40 +14,6 @@ func link(s *server, namespace, key string) string {
 	return s.url + "/console/#/flight?namespace=" + url.QueryEscape(namespace) + "&key=" + url.QueryEscape(key)
 }
 
-func TestDoubt_FromTheLinkToTheReplay(t *testing.T) {
-	t.Parallel()
-	s := startDev(t)
-	input := object{"amount": 1999, "currency": "EUR"}
-	s.doubt("charge", "order-42", input)
-	require.Equal(t, "in_doubt", s.open("charge", "order-42", input, nil)["code"], "a caller waits")
-
-	p := openTab(t, 1280, 800, false)
-	p.visit(link(s, "default", "charge/order-42")) // a link may leave the namespace to its own parameter
-	p.sees("h1", "default/charge/order-42")
-	p.visit(link(s, "default", "default/charge/order-42"))
-	p.sees(".says .state", "in doubt")
-	p.sees("article", "connection lost after sending")
-	p.sees("article", `"amount": 1999`)
-	p.press("r")
-	p.click("input[value=happened]")
-	p.sees("dialog", "Every caller")
-	require.True(t, value[bool](p, `document.querySelector("dialog button.act").disabled`), "without a receipt and a reason nothing is sent")
-	p.fill("dialog textarea[name=receipt]", `{"id": "ch_17"}`)
-	p.fill("dialog input[name=external]", "ch_17")
-	p.fill("dialog input[name=reason]", "the bank statement shows it")
-	p.fill("dialog input[name=actor]", "Ann Ünal")
-	p.click("dialog button.act")
-	p.sees(".says .state", "succeeded")
-	p.sees(".timeline", "Ann Ünal resolved it (it happened: the bank statement shows it)")
-
-	replay := s.open("charge", "order-42", input, nil)
-	require.Equal(t, "replay", replay["decision"])
-	receipt := replay["flight"].(object)["receipt"].(object)
-	require.Equal(t, object{"id": "ch_17"}, receipt["body"])
-	require.Equal(t, "ch_17", receipt["external_id"])
-	require.Equal(t, "person", receipt["from"])
-}
-
 func TestDoubts_List(t *testing.T) {
 	t.Parallel()
 	s := startDev(t)

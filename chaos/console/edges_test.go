@@ -22,7 +22,7 @@ const (
 
 var longID = strings.Repeat("shipment-2026-11-28/", 10)[:199] + "7"
 
-// edges fills a ledger with data that is hard to show: a long action, a long key, many doubts, markup in a key, and a saga that has waited
+// edges fills a ledger with data that is hard to show: a long action, a long key, many doubts, markup in a key, and a saga that waits
 // for an approval.
 func edges(s *server) {
 	s.t.Helper()
@@ -32,6 +32,12 @@ func edges(s *server) {
 	s.doubt("charge", "order-1", object{"cents": 1})
 	s.doubt("charge", longID, object{"cents": 200})
 	s.doubt("charge", markupID, object{"note": markupID})
+	payout(s)
+}
+
+// payout starts a saga that waits for an approval.
+func payout(s *server) {
+	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "payout.yaml")
 	require.NoError(s.t, os.WriteFile(file, []byte(`saga: payout
 steps:
@@ -43,64 +49,6 @@ steps:
 	s.worker(`echo '{"ok": true}'`, "account.check", "payout.send", "--failure", "refused")
 	s.must("POST", "/v1/sagas:start", object{"saga": "payout", "id": "p-1", "input": object{"iban": "DE02", "cents": 199900}})
 	s.awaits("/v1/approvals", func(a object) bool { return len(a["flights"].([]any)) == 1 })
-}
-
-// TestEdges_Pictures writes pictures of the pages with such data, in three looks, to the directory FLIGHTD_EDGES if it is set.
-func TestEdges_Pictures(t *testing.T) {
-	t.Parallel()
-	dir := os.Getenv("FLIGHTD_EDGES")
-	if dir == "" {
-		t.Skip("FLIGHTD_EDGES is not set")
-	}
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	port := fmt.Sprint(proctest.Ports(t))
-	s := &server{t: t, url: "http://127.0.0.1:" + port}
-	node := s.run("dev", "dev", "--data", t.TempDir(), "--listen", "127.0.0.1:"+port)
-	edges(s)
-	busyQueue(s)
-	s.must("POST", "/v1/flights/"+s.doubt("mail", "resolved", nil)+"/resolve", object{"result": "fail", "reason": "nobody looked"}, "If-Match", `"`+s.must("GET", "/v1/flights?key=default/mail/resolved", nil)["version"].(string)+`"`)
-	pages := []struct{ name, address, ready string }{
-		{"doubts", "#/doubts", `document.querySelector(".timeline")`},
-		{"doubts-filter", "#/doubts?action=" + longAction, `document.querySelector(".item")`},
-		{"doubts-empty", "#/doubts?action=mail", `document.querySelector(".empty, .item")`},
-		{"long-key", "#/flight?key=" + "default%2Fcharge%2F" + strings.ReplaceAll(longID, "/", "%2F"), `document.querySelector(".timeline")`},
-		{"flights", "#/flights", `document.querySelector(".rows tbody tr")`},
-		{"resolved", "#/flight?key=default%2Fmail%2Fresolved", `document.querySelector(".timeline")`},
-		{"absent-flight", "#/flight?namespace=default&key=default%2Fcharge%2Fnobody", `document.querySelector("main .problem, main .empty")`},
-		{"absent-saga", "#/saga?key=default%2Ftrip%2Fnobody", `document.querySelector("main .problem, main .empty")`},
-		{"saga", "#/saga?key=default%2Fpayout%2Fp-1", `document.querySelector(".waterfall")`},
-		{"queue", "#/queues?namespace=default&action=charge", `document.querySelectorAll(".lane li").length === 3`},
-		{"live", "#/live", `document.querySelectorAll(".feed li").length > 5`},
-	}
-	for _, look := range []struct {
-		suffix        string
-		width, height int64
-		dark          bool
-	}{{"", 1280, 800, false}, {"-dark", 1280, 800, true}, {"-phone", 390, 844, false}} {
-		p := openTab(t, look.width, look.height, look.dark)
-		p.failedRequests = true
-		for _, page := range pages {
-			ready := page.ready
-			if look.suffix == "-phone" && page.name == "doubts" {
-				ready = `document.querySelector(".item")`
-			}
-			p.visit("about:blank")
-			p.visit(s.url + "/console/" + page.address)
-			p.until(ready)
-			p.do(chromedp.Evaluate(`new Promise((done) => setTimeout(done, 500))`, nil, awaitPromise))
-			p.picture(filepath.Join(dir, page.name+look.suffix+".png"))
-			t.Logf("%s%s: %d wide", page.name, look.suffix, value[int64](p, `document.documentElement.scrollWidth`))
-		}
-		if look.suffix == "-phone" {
-			p.visit(s.url + "/console/#/doubts")
-			p.until(`document.querySelector(".item")`)
-			node.Kill()
-			p.until(`document.querySelector(".offline.on")`)
-			p.picture(filepath.Join(dir, "dead-phone.png"))
-			p.do(chromedp.EmulateViewport(1280, 800))
-			p.picture(filepath.Join(dir, "dead.png"))
-		}
-	}
 }
 
 // box is the place of an element in the window.
@@ -122,7 +70,9 @@ func TestEdges_Fit(t *testing.T) {
 			p.visit(s.url + "/console/" + address)
 			p.until(`document.querySelector(".item, .rows tr, .timeline")`)
 			require.LessOrEqual(t, value[int64](p, `document.documentElement.scrollWidth`), width, address)
-			require.Empty(t, violations(p), "%s at %d pixels", address, width)
+			if width == 390 { // at 1280 pixels, other tests look
+				require.Empty(t, violations(p), "%s at %d pixels", address, width)
+			}
 			if address == "#/doubts" {
 				require.LessOrEqual(t, p.box(".filters select").Right, p.box(".list").Right+.5)
 				p.sees(".list h1", "100, the oldest")
@@ -188,7 +138,7 @@ func TestEdges_Absent(t *testing.T) {
 func TestEdges_SagaAndCopies(t *testing.T) {
 	t.Parallel()
 	s := startDev(t)
-	edges(s)
+	payout(s)
 	p := openTab(t, 1280, 800, false)
 	p.visit(s.url + "/console/#/sagas")
 	p.fill("input[type=search]", "default/payout/p-1")

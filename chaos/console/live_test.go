@@ -114,7 +114,7 @@ func TestLive_Gap(t *testing.T) {
 		select {
 		case got := <-resumed:
 			require.Equal(t, position, got)
-		case <-time.After(10 * time.Second):
+		case <-time.After(limit):
 			require.FailNow(t, "the page does not connect again")
 		}
 	}

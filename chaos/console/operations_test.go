@@ -4,7 +4,6 @@ package console
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -30,7 +29,7 @@ func TestOperations_AreAccessibleAndFit(t *testing.T) {
 	for _, look := range []struct {
 		width int64
 		dark  bool
-	}{{1280, false}, {1280, true}, {390, false}, {390, true}} {
+	}{{1280, false}, {390, true}} {
 		p := openTab(t, look.width, 844, look.dark)
 		for _, page := range operations {
 			p.visit("about:blank")
@@ -46,13 +45,9 @@ func TestOperations_AreAccessibleAndFit(t *testing.T) {
 	}
 }
 
-// TestScreenshots_Operations writes the pictures of these pages, to FLIGHTD_SCREENSHOTS if it is set.
+// TestScreenshots_Operations writes the pictures of these pages.
 func TestScreenshots_Operations(t *testing.T) {
-	dir, calls, points := os.Getenv("FLIGHTD_SCREENSHOTS"), 700, 4
-	if dir == "" {
-		dir, calls, points = t.TempDir(), 40, 1
-	}
-	s := startDev(t)
+	dir, s := pictureDir(t), startDev(t)
 	agency(s)
 	busyQueue(s)
 	p := openTab(t, 1280, 800, false)
@@ -60,7 +55,7 @@ func TestScreenshots_Operations(t *testing.T) {
 		p.visit(s.url + "/console/" + page.address)
 		p.until(page.ready)
 		if page.name == "live" {
-			for i := range calls { // traffic, as it comes
+			for i := range 700 { // traffic, as it comes
 				name, in := fmt.Sprint("m-", i), object{"to": "ann@example.com"}
 				switch opened := s.open("mail", name, in, nil); i % 53 {
 				case 11, 19, 20:
@@ -77,7 +72,7 @@ func TestScreenshots_Operations(t *testing.T) {
 			}
 		}
 		if page.name == "queues" {
-			p.until(fmt.Sprintf(`document.querySelector(".chart .plot").dataset.points >= %d`, points))
+			p.until(`document.querySelector(".chart .plot").dataset.points >= 4`)
 		}
 		p.picture(filepath.Join(dir, "console-"+page.name+".png"))
 	}

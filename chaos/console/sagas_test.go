@@ -48,7 +48,7 @@ func (s *server) awaits(path string, ok func(object) bool) {
 	require.Eventually(s.t, func() bool {
 		answer, status := s.call("GET", path, nil, "Flightd-Namespace", "*")
 		return status == 200 && ok(answer)
-	}, 20*time.Second, 50*time.Millisecond, path)
+	}, limit, 50*time.Millisecond, path)
 }
 
 // agency starts sagas of each kind: b-1 is done, b-2 waits for a person because its airline is on strike, and t-3 has no worker. It returns
@@ -143,7 +143,7 @@ func TestSagas(t *testing.T) {
 func TestSagasAndQueues_ForReaders(t *testing.T) {
 	t.Parallel()
 	s := startServe(t)
-	reader := s.newToken("reader", "default", 0, "read")
+	reader := s.newToken("reader", "default", "read")
 	s.must("POST", "/v1/flights:submit", object{"action": "export", "id": "day-1", "input": object{}})
 	p := openTab(t, 1280, 800, false)
 	p.visit(s.url + "/console/#/queues?namespace=default&action=export")

@@ -101,24 +101,6 @@ func TestVerbs(t *testing.T) {
 	require.Equal(t, "cancelled", state("default/refund/no"))
 }
 
-// Somebody else was faster: the dialog says so, and nothing is decided twice.
-func TestVerbs_AreAboutTheVersionThatWasSeen(t *testing.T) {
-	t.Parallel()
-	s := startDev(t)
-	id := s.doubt("charge", "order-1", nil)
-	p := openTab(t, 1280, 800, false)
-	p.visit(link(s, "default", "default/charge/order-1"))
-	p.click("[data-verb=resolve]")
-	p.click("input[value=not_happened]")
-	p.fill("dialog input[name=reason]", "I think so")
-	f := s.must("GET", "/v1/flights/"+id, nil)
-	s.must("POST", "/v1/flights/"+id+"/resolve", object{"result": "fail", "reason": "the bank says no", "actor": "Cem"}, "If-Match", `"`+f["version"].(string)+`"`)
-	p.click("dialog button.act")
-	p.sees("dialog .problem", "precondition_failed")
-	p.sees("dialog .problem", "already resolved differently: fail, by Cem (the bank says no)")
-	require.Equal(t, "failed", s.must("GET", "/v1/flights/"+id, nil)["state"])
-}
-
 func TestVerbs_AboutMany(t *testing.T) {
 	t.Parallel()
 	s := startDev(t)

@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -43,40 +44,57 @@ func (p *proxy) failUntil(suffix string, f fault) (over func()) {
 	return func() { p.setFaults(func(string) fault { return fault{} }) }
 }
 
+// failSingle injects f into all requests to paths with the suffix. The server knows no batches, in which the requests would come otherwise.
+func (p *proxy) failSingle(suffix string, f fault) {
+	p.setFaults(func(path string) fault {
+		switch {
+		case strings.HasSuffix(path, suffix):
+			return f
+		case strings.HasSuffix(path, ":batch"):
+			return fault{cut: true, canned: &cannedAnswer{404, "application/problem+json", `{"code":"not_found","status":404,"retryable":false}`}}
+		}
+		return fault{}
+	})
+}
+
 // middleboxScenarios are the scenarios in which a middlebox answers in flightd's place.
 func middleboxScenarios() (all []scenario) {
 	for name, page := range cannedAnswers() {
-		all = append(all, scenario{"report-answered-by-" + name, func(t *trial) { reportAnsweredBy(t, page) }})
 		if page.rejects() {
 			all = append(all, scenario{"rejected-by-" + name, func(t *trial) { rejectedBy(t, page) }})
-		} else {
-			all = append(all, scenario{"open-answered-by-" + name, func(t *trial) { openAnsweredBy(t, page) }})
 		}
 	}
-	const rejection = `{"code":%q,"status":409,"retryable":false,"flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa"}`
-	fenced := cannedAnswer{409, "application/problem+json", fmt.Sprintf(rejection, "fenced")}
-	inDoubt := cannedAnswer{409, "application/problem+json", fmt.Sprintf(rejection, "in_doubt")}
-	// The answer to a renewal of an ended session.
-	sessionEnded := cannedAnswer{410, "application/problem+json", `{"code":"lease_lost","status":410,"retryable":false}`}
-	return append(all, scenario{"report-rejected", reportRejected}, scenario{"answer-for-another-flight", answerForAnotherFlight},
+	return append(all, scenario{"reports-answered-by-others", reportsAnsweredByOthers}, scenario{"opens-answered-by-others", opensAnsweredByOthers},
+		scenario{"report-rejected", reportRejected}, scenario{"answer-for-another-flight", answerForAnotherFlight},
 		scenario{"receipt-replaced", receiptReplaced},
-		scenario{"answer-for-another-caller", answerForAnotherCaller},
-		scenario{"report-answered-by-rejection-of-another-flight", func(t *trial) { reportAnsweredBy(t, fenced) }},
-		scenario{"report-answered-by-end-of-session", func(t *trial) { reportAnsweredBy(t, sessionEnded) }},
-		scenario{"report-answered-as-an-open", reportAnsweredAsOpen},
-		scenario{"open-answered-by-rejection-of-another-flight", func(t *trial) { openAnsweredBy(t, inDoubt) }})
+		scenario{"answer-for-another-caller", answerForAnotherCaller})
 }
 
-// openAnsweredBy: flightd executes an open, but a middlebox answers it. The caller's time-out ends, and the client
-// abandons the attempt. No effect was started, so the flight is not tainted.
-func openAnsweredBy(t *trial, page cannedAnswer) {
-	over := t.proxy.failUntil(":open", fault{canned: &page})
-	a := t.driver(func(s *setup) { s.RetryTimeoutMS = 300 }).do(t.call())
-	require.NotEmpty(t, a.Error+a.Detail)
-	over()
-	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
-	t.requireAnswer(t.driver().do(t.call()), "executed")
-	t.requireOneEffect(2)
+// rejectionOfAnother is a rejection of a request about another flight.
+func rejectionOfAnother(code string) cannedAnswer {
+	return cannedAnswer{409, "application/problem+json", fmt.Sprintf(`{"code":%q,"status":409,"retryable":false,"flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa"}`, code)}
+}
+
+// opensAnsweredByOthers: flightd executes opens, but middleboxes answer them. The caller's time-out ends, and the client abandons the
+// attempts. No effect was started, so no flight is tainted.
+func opensAnsweredByOthers(t *trial) {
+	pages := cannedAnswers()
+	maps.DeleteFunc(pages, func(_ string, a cannedAnswer) bool { return a.rejects() })
+	pages["rejection-of-another-flight"] = rejectionOfAnother("in_doubt")
+	d := t.driver(func(s *setup) { s.RetryTimeoutMS = 300 })
+	for name, page := range pages {
+		t.proxy.failSingle(":open", fault{canned: &page})
+		a := d.do(t.call(func(c *call) { c.ID += "-" + name }))
+		require.NotEmpty(t, a.Error+a.Detail, name)
+	}
+	t.proxy.setFaults(nil)
+	other := t.driver()
+	for name := range pages {
+		t.server.waitFlight(t.key+"-"+name, "is abandoned", waitTimeout, func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
+		t.requireAnswer(other.do(t.call(func(c *call) { c.ID += "-" + name })), "executed")
+		require.Equal(t, uint32(2), t.server.flight(t.key+"-"+name).Attempts, name)
+	}
+	require.Len(t, t.charges(), len(pages))
 }
 
 // rejectedBy: if the first server rejects the caller, or is not flightd, the client asks the next server.
@@ -140,22 +158,30 @@ func answerForAnotherCaller(t *trial) {
 	t.requireOneEffect(1)
 }
 
-// reportAnsweredAsOpen: the answer to an open of the same flight is not accepted as the answer to its report.
-func reportAnsweredAsOpen(t *trial) {
-	const answer = `{"code":"expired","status":410,"retryable":false,"key":%q,"flight_id":%q}`
-	reportAnsweredBy(t, cannedAnswer{410, "application/problem+json", fmt.Sprintf(answer, t.key, flight.MustKey(t.key).FlightID())})
-}
-
-// reportAnsweredBy: only flightd itself can store or reject a report, and it never rejects one for missing credentials.
-// After any other answer the report stays in the spool and is delivered later.
-func reportAnsweredBy(t *trial, page cannedAnswer) {
-	over := t.proxy.failUntil("/report", fault{cut: true, canned: &page})
-	d := t.driver(reportWait(300))
-	t.requireAnswer(d.do(t.call()), "unrecorded")
-	require.Len(t, t.spooled(), 1)
-	over()
-	t.waitFlight("has its receipt", succeeded)
+// reportsAnsweredByOthers: only flightd itself can store or reject a report, and it never rejects one for missing credentials. After any other
+// answer, also one to another request about the same flight, the report stays in the spool and is delivered later.
+func reportsAnsweredByOthers(t *trial) {
+	const toAnOpen = `{"code":"expired","status":410,"retryable":false,"key":%q,"flight_id":%q}`
+	pages := cannedAnswers()
+	pages["rejection-of-another-flight"] = rejectionOfAnother("fenced")
+	pages["end-of-session"] = cannedAnswer{410, "application/problem+json", `{"code":"lease_lost","status":410,"retryable":false}`}
+	key := t.key + "-as-an-open"
+	pages["as-an-open"] = cannedAnswer{410, "application/problem+json", fmt.Sprintf(toAnOpen, key, flight.MustKey(key).FlightID())}
+	d, n := t.driver(reportWait(300)), 0
+	for name, page := range pages {
+		t.proxy.failSingle("/report", fault{cut: true, canned: &page})
+		t.requireAnswer(d.do(t.call(func(c *call) { c.ID += "-" + name })), "unrecorded")
+		n++
+		require.Len(t, t.spooled(), n, name)
+	}
+	t.proxy.setFaults(nil)
+	for name := range pages {
+		t.server.waitFlight(t.key+"-"+name, "has its receipt", waitTimeout, succeeded)
+		t.requireAnswer(d.do(t.call(func(c *call) { c.ID += "-" + name })), "replayed")
+		f := t.server.flight(t.key + "-" + name)
+		require.Equal(t, uint32(1), f.Attempts, name)
+		require.False(t, f.Overlap, name)
+	}
 	eventually(t, "the spool is empty", waitTimeout, func() bool { return len(t.spooled()) == 0 })
-	t.requireAnswer(d.do(t.call()), "replayed")
-	t.requireOneEffect(1)
+	require.Len(t, t.charges(), len(pages))
 }

@@ -224,7 +224,7 @@ func (s *server) waitFlight(key, what string, within time.Duration, holds func(w
 }
 
 // waitTimeout is far longer than any wait in these tests takes, even on a busy machine.
-const waitTimeout = 40 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // eventually waits until the condition holds.
 func eventually(t testing.TB, what string, within time.Duration, holds func() bool) {

@@ -416,38 +416,6 @@ func putThroughHTTP(t *testing.T, s *server, c *cells) {
 		}
 		c.check("http report", row, kept, text)
 	}
-	for name, o := range map[string]struct {
-		kind, body string
-		row        odd
-	}{
-		"byte order mark":  {"application/json", "\ufeff{}", odd{reject: "invalid"}},
-		"charset=utf-16":   {"application/json; charset=utf-16", `{"action":"odd-http","id":"c1","input":1}`, odd{reject: "(?i)content-type|charset"}},
-		"charset=latin1":   {"application/json; charset=iso-8859-1", "{\"action\":\"odd-http\",\"id\":\"c2\",\"input\":\"\xe9\"}", odd{reject: "(?i)content-type|charset|UTF-8"}},
-		"charset=utf-8":    {"application/json; charset=UTF-8", `{"action":"odd-http","id":"c3","input":1}`, odd{json: "1"}},
-		"delay 1.5":        {"application/json", `{"action":"odd-http","id":"c4","delay_ms":1.5}`, odd{reject: "delay_ms"}},
-		"delay 1.0":        {"application/json", `{"action":"odd-http","id":"c5","delay_ms":1.0}`, odd{reject: "delay_ms"}},
-		"delay -1":         {"application/json", `{"action":"odd-http","id":"c6","delay_ms":-1}`, odd{reject: "delay_ms"}},
-		"delay 1e30":       {"application/json", `{"action":"odd-http","id":"c7","delay_ms":1e30}`, odd{reject: "delay_ms"}},
-		"timeout 2^63-1":   {"application/json", `{"action":"odd-http","id":"c8","attempt_timeout_ms":9223372036854775807}`, odd{reject: "attempt_timeout_ms"}},
-		"window 400 days":  {"application/json", `{"action":"odd-http","id":"c9","recovery":"resend","provider_window_ms":34560000000}`, odd{reject: "provider_window_ms"}},
-		"settle \"1s\"":    {"application/json", `{"action":"odd-http","id":"c10","settle_ms":"1s"}`, odd{reject: "settle_ms"}},
-		"retention 0.1 ms": {"application/json", `{"action":"odd-http","id":"c11","retention":"100us"}`, odd{reject: "retention"}},
-		"run_at no zone":   {"application/json", `{"action":"odd-http","id":"c12","run_at":"2036-01-02T03:04:05"}`, odd{reject: "run_at"}},
-		"id 42":            {"application/json", `{"action":"odd-http","id":42}`, odd{reject: "id"}},
-		"id null":          {"application/json", `{"action":"odd-http","id":null}`, odd{reject: "id"}},
-		"id NFD":           {"application/json", `{"action":"odd-http","id":"e\u0301"}`, odd{reject: "ASCII"}},
-		"id %65%CC%81":     {"application/json", `{"action":"odd-http","id":"e%CC%81"}`, odd{reject: "normal|NFC"}},
-		"lane 5":           {"application/json", `{"action":"odd-http","id":"c13","lane":5}`, odd{reject: "lane"}},
-	} {
-		status, text := s.send(http.MethodPost, "/v1/flights:submit", o.body, "Content-Type", o.kind)
-		kept := ""
-		if status < 300 {
-			_, kept = s.stored("default/odd-http/c3", "input")
-			text = ""
-		}
-		o.row.name = name
-		c.check("http", o.row, kept, text)
-	}
 }
 
 // putThroughCommand puts values through the command flightd: by a flag, by a file, and by the documents of actions and sagas.

@@ -86,7 +86,7 @@ func TestDocs_GoWorkers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		action, err := c.Action(t.Context(), "charge")
 		return err == nil && action.Recovery == "resend"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, waitTimeout, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 	require.NoError(t, c.Close(t.Context()))
