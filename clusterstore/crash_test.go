@@ -226,7 +226,6 @@ func newClosedLedger(t *testing.T, cfg Config, flights int) *knownFlights {
 	t.Helper()
 	s, err := Open(context.Background(), cfg)
 	require.NoError(t, err)
-	require.NoError(t, s.RaiseFeatureLevel(context.Background()))
 	known := new(knownFlights)
 	for n := range flights {
 		known.add(n, openAndReport(t, s, n))

@@ -103,9 +103,6 @@ func Decode(b []byte) (Command, error) {
 	if err := decode(b[2:], c); err != nil {
 		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
 	}
-	if raise, ok := c.(*RaiseLevel); ok && raise.Level > MaxLevel {
-		return nil, fmt.Errorf("%w: entries of feature level %d follow", ErrNewerCodec, raise.Level)
-	}
 	if c.Target().IsZero() && !c.kind().keyless() {
 		return nil, fmt.Errorf("flight: decode command of kind %d: the key is missing", b[1])
 	}
@@ -180,8 +177,6 @@ func newCommand(k kind) Command {
 		return new(RaiseLevel)
 	case kindPutDocument:
 		return new(PutDocument)
-	case kindPromoteDocument:
-		return new(PromoteDocument)
 	case kindDeleteDocument:
 		return new(DeleteDocument)
 	case kindCloseSession:
