@@ -229,7 +229,7 @@ func TestNewLedgerWaitsForClocks(t *testing.T) {
 				require.Empty(t, s.Header().Deployment)
 			}
 		}
-		entries := c.stores[0].LastEntry().Index
+		entries := lastEntry(c.stores[0]).Index
 		require.Less(t, entries, uint64(10), "waiting writes nothing")
 		lead := c.leader()
 		require.NotEmpty(t, lead.Header().Deployment)

@@ -96,13 +96,6 @@ func TestDocuments_AreStored(t *testing.T) {
 	})
 }
 
-func stateHash(t *testing.T, s *Store) [32]byte {
-	t.Helper()
-	sum, err := s.StateHash()
-	require.NoError(t, err)
-	return sum
-}
-
 // The hash shows a change of any row, and no change of the time alone.
 func TestStateHash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
