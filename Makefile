@@ -48,6 +48,7 @@ unraced: ## runs what make test has and make race has not: with it, each test ru
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, many jobs and sagas, changes of leader and restores
 	$(GO) test ./flight/... ./saga/... ./executor/... ./remote/...
+	$(GO) test -count=1 -run TestCrashAtAnyMoment ./clusterstore
 	$(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas|$(RATES)' ./node
 	$(GO) test -count=1 -v -tags deep -run 'TestNotify_ChangesOfLeader|TestRestore_ClusterCycles|TestFloods$$' -timeout 30m ./cmd/flightd
 

@@ -127,7 +127,7 @@ func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (r
 		case wire.DecisionVerify:
 			return o.grantedAnswer(runner.DecisionVerify, a), nil
 		case wire.DecisionReplay:
-			o.setPhase(phaseUnknown)
+			o.markUnknown()
 			result, err := resultOf(a.Flight)
 			return runner.Answer{Result: result}, err
 		}
@@ -327,7 +327,7 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 		return retryAfterAbandon(c.runner.DrainContext, o.abandonInBackground(ctx), end.Err), nil
 	}
 	if end.Suspended { // the next renewal does not list the attempt
-		o.setPhase(phaseUnknown)
+		o.markUnknown()
 		if f := o.suspended.Load(); isDecided(f) {
 			f.Source = effect.SourceExecuted.String()
 			result, err := resultOf(f)

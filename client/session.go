@@ -89,7 +89,7 @@ func (s *session) anyNonce(kind func(*opening) bool) bool {
 	return false
 }
 
-func (o *opening) setPhase(p phase) { o.update(func() { o.phase = p }) }
+func (o *opening) markUnknown() { o.update(func() { o.phase = phaseUnknown }) }
 
 // keepUntilReported keeps the attempt's session alive while the report is in the spool, so that no other caller acts
 // before the report is sent. The session is retired, and ends when it holds no other attempts and no unsent reports.
@@ -113,7 +113,7 @@ func (o *opening) replaceReport(file string) {
 // in doubt.
 func (o *opening) acknowledge(r *ReportRequest) {
 	if r.Outcome != flight.OutcomeNotDone.String() {
-		o.setPhase(phaseUnknown)
+		o.markUnknown()
 		return
 	}
 	body := strictjson.Append(nil, &r)

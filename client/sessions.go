@@ -123,7 +123,7 @@ func (ss *sessions) adopt(a *OpenAnswer, o *opening) {
 	if o.session != nil && o.session.id == a.Session {
 		return
 	}
-	o.setPhase(phaseUnknown) // removes it from the old session's table
+	o.markUnknown() // removes it from the old session's table
 	o.phase = phaseAwaited
 	ss.add(a.Session, a.sentAt, a.TrustMS, a.RenewEveryMS, o)
 }

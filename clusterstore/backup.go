@@ -316,7 +316,7 @@ func copyBackupRows(to io.Writer, dir string, configuration []byte) error {
 		}
 		if err == nil && key[0] == metaRow {
 			var m meta
-			if err = decodeMeta(value, &m); err == nil {
+			if err = decodeMeta(value, flight.MaxLevel, &m); err == nil {
 				m.Config = configuration
 				value, err = encodeMeta(&m)
 			}

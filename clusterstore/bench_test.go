@@ -153,7 +153,6 @@ func BenchmarkListLive(b *testing.B) {
 	for _, live := range []int{1000, 30_000} {
 		b.Run(fmt.Sprint(live), func(b *testing.B) {
 			s := openStore(b, memConfig(vfs.NewMem()))
-			require.NoError(b, s.RaiseFeatureLevel(b.Context()))
 			for n := range live / 100 {
 				commands := make([]flight.Command, 100)
 				for i := range commands {

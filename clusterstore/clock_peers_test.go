@@ -140,7 +140,6 @@ func TestHazard25_OneClockOfThreeIsWrong(t *testing.T) {
 				c := newSkewedCluster(t, [3]time.Duration{skew, 0, 300 * time.Millisecond})
 				for n, i := range []int{0, 1, 0, 2} {
 					lead := c.leadBy(i)
-					require.NoError(t, lead.RaiseFeatureLevel(t.Context()))
 					openAndReport(t, lead, n)
 					c.run(10 * time.Second)
 					reply := propose(t, lead, openOf(lead, testKey(100+n), n))
@@ -172,7 +171,6 @@ func TestHazard25_AllNodesStop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCluster(t)
 				lead := c.leader()
-				require.NoError(t, lead.RaiseFeatureLevel(t.Context()))
 				openUnder(t, lead, 1, "first", flight.Policy{Recovery: flight.RecoveryHold, AttemptTimeout: time.Minute})
 				stopped := lead.Header().Now
 				for _, s := range c.stores {
@@ -231,7 +229,7 @@ func TestNewLedgerWaitsForClocks(t *testing.T) {
 				require.Empty(t, s.Header().Deployment)
 			}
 		}
-		entries := c.stores[0].LastEntry().Index
+		entries := lastEntry(c.stores[0]).Index
 		require.Less(t, entries, uint64(10), "waiting writes nothing")
 		lead := c.leader()
 		require.NotEmpty(t, lead.Header().Deployment)

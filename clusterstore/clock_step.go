@@ -24,8 +24,7 @@ const minReportedStep = 60_000
 // stepClock steps the ledger's clock forward to the wall clock if a step is due (planStep). One entry carries both the new time and the step by which the time of every holder moves, and no earlier
 // entry has the new time: other proposals are stamped by the clock, which is set forward after the commit.
 //
-// A ledger of a lower feature level cannot record a step. Its clock steps when the level has risen, and follows the wall
-// clock by slew until then. A new ledger needs no entry: nothing in it has begun.
+// A new ledger needs no entry: nothing in it has begun.
 //
 // If the process dies before the commit, the next start sees the same step. If it dies after it, the ledger has the new
 // time, and CLOCK_STEP of a lone voter the old one.
@@ -33,9 +32,8 @@ func (s *Store) stepClock(ctx context.Context) error {
 	s.stepMu.Lock()
 	defer s.stepMu.Unlock()
 	now, to, due := s.clock.planStep()
-	header := s.Header()
-	fresh := header.Deployment == ""
-	if !due || !fresh && header.FeatureLevel() < flight.LevelRestore {
+	fresh := s.Header().Deployment == ""
+	if !due {
 		return nil
 	}
 	before, alone := now, s.clock.alone()

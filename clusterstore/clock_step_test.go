@@ -13,7 +13,7 @@ import (
 )
 
 // A start with a wall clock that is ahead ends the time of no holder: each keeps what was left of its time when the ledger
-// stopped. It is so at every start, and at the first start after an upgrade as well, before the feature level rises.
+// stopped.
 func TestHazard25_StepEndsNoHolder(t *testing.T) {
 	timed := func(r flight.Recovery) flight.Policy {
 		return flight.Policy{Recovery: r, AttemptTimeout: time.Minute, SettleDelay: time.Minute}
@@ -75,45 +75,35 @@ func TestHazard25_StepEndsNoHolder(t *testing.T) {
 			settled: func(f *flight.Flight) bool { return f.State == flight.StateRunning },
 		},
 	} {
-		for _, upgraded := range []bool{false, true} {
-			if upgraded && name == "callback" {
-				continue // a ledger of a lower level has no callbacks
-			}
-			t.Run(name+map[bool]string{true: ", upgraded"}[upgraded], func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000)}
-					cfg := memConfig(vfs.NewMem())
-					cfg.Clock = l.clock()
-					s, err := Open(context.Background(), cfg)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000)}
+				cfg := memConfig(vfs.NewMem())
+				cfg.Clock = l.clock()
+				s, err := Open(context.Background(), cfg)
+				require.NoError(t, err)
+				c.hold(t, s)
+				requireHeld := func(when string) {
+					t.Helper()
+					require.Equal(t, c.early, propose(t, s, c.end(s)).Decision, when)
+					f, err := s.Flight(testKey(1).FlightID())
 					require.NoError(t, err)
-					if !upgraded {
-						require.NoError(t, s.RaiseFeatureLevel(t.Context()))
-					}
-					c.hold(t, s)
-					requireHeld := func(when string) {
-						t.Helper()
-						require.Equal(t, c.early, propose(t, s, c.end(s)).Decision, when)
-						f, err := s.Flight(testKey(1).FlightID())
-						require.NoError(t, err)
-						require.True(t, c.settled(f), when)
-					}
-					for range 2 { // the second step is beside a flight that was stored before the first one
-						require.NoError(t, s.Close(context.Background()))
-						l.wall = l.wall.Add(24 * time.Hour)
-						s, err = Open(context.Background(), cfg)
-						require.NoError(t, err)
-						requireHeld("before the level rises")
-						require.NoError(t, s.RaiseFeatureLevel(t.Context()))
-						require.Equal(t, flight.Time(l.wall.UnixMilli()), s.Now(), "the clock has stepped")
-						requireHeld("after the step")
-						l.advance(20 * time.Second)
-						requireHeld("a moment later")
-					}
-					l.advance(time.Minute)
-					require.Equal(t, c.over, propose(t, s, c.end(s)).Decision, "its time is over")
+					require.True(t, c.settled(f), when)
+				}
+				for range 2 { // the second step is beside a flight that was stored before the first one
 					require.NoError(t, s.Close(context.Background()))
-				})
+					l.wall = l.wall.Add(24 * time.Hour)
+					s, err = Open(context.Background(), cfg)
+					require.NoError(t, err)
+					require.Equal(t, flight.Time(l.wall.UnixMilli()), s.Now(), "the clock has stepped")
+					requireHeld("after the step")
+					l.advance(20 * time.Second)
+					requireHeld("a moment later")
+				}
+				l.advance(time.Minute)
+				require.Equal(t, c.over, propose(t, s, c.end(s)).Decision, "its time is over")
+				require.NoError(t, s.Close(context.Background()))
 			})
-		}
+		})
 	}
 }

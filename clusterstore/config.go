@@ -89,6 +89,8 @@ type Limits struct {
 	// has failed; from then on no caller may be answered. why wraps the operating system's error where there is one.
 	// nil: the function Kill.
 	Kill func(why error)
+
+	levels flight.Levels // for tests, which invent feature levels; zero: those of this build
 }
 
 // Events are callbacks. Each may be nil, must not block and must not call the store.
@@ -145,6 +147,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if c.Limits.levels.Max == 0 {
+		c.Limits.levels = flight.BuiltLevels()
 	}
 	setDefault(&c.Memory.BlockCache, 64<<20)
 	setDefault(&c.Memory.MemTable, 32<<20)

@@ -22,7 +22,7 @@ func storageError(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isAny(err, ErrDamaged, ErrNewer, ErrOlder, ErrForeign): // already classified
+	case isAny(err, ErrDamaged, ErrNewer, ErrForeign): // already classified
 	case errors.Is(err, pebblelog.ErrNewer), errorContains(err, "unknown format major version"):
 		return fmt.Errorf("%w: %s: %w", ErrNewer, what, err)
 	case isCorruption(err):

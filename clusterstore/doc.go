@@ -52,7 +52,7 @@
 // # Feature level
 //
 // The header has the feature level (level.go, package flight): which commands and rows this ledger may hold. It rises by
-// a command, when every voter reads the next one, and never falls. The format in the meta row rises with it, so that an
+// a command, when every voter reads the next one, and never falls. The meta row has it, too, so that an
 // older build can take over a state until then, and rejects it afterwards. A node decodes an entry completely before it
 // applies any of it; one that cannot read an entry stops, and does not skip it.
 //
@@ -152,6 +152,5 @@
 //
 // After a power cut, a file system without a journal can persist a newer directory entry and lose an older one. flightd
 // refuses to start on such a directory, even during the very first start: Pebble creates a manifest and a marker that
-// names it, syncs both names together, and a marker without its manifest is indistinguishable from data loss. An
-// unmarked IDENTITY does not prove that the ledger was new, because older builds do not mark it.
+// names it, syncs both names together, and a marker without its manifest is indistinguishable from data loss.
 package clusterstore

@@ -81,9 +81,6 @@ func (mb *memBatch) applyToDocument(c flight.Command, at flight.Version) (flight
 
 // recordAudit writes a line of the audit log for a command that has changed the ledger.
 func (mb *memBatch) recordAudit(c flight.Command, at flight.Version) error {
-	if mb.fsm.header.FeatureLevel() < flight.LevelDocuments {
-		return nil
-	}
 	line, ok := flight.Audit(c, mb.fsm.header.Now)
 	if !ok {
 		return nil
@@ -151,19 +148,10 @@ func (s *state) loadDocuments() (*flight.Documents, error) {
 	return all, err
 }
 
-// loadListed reads the number of listed flights by namespace. A state of feature level 1 does not store it, so its list
-// is counted; the rise to level 2 stores it.
+// loadListed reads the number of listed flights by namespace.
 func (s *state) loadListed() (map[string]int64, error) {
 	listed := make(map[string]int64)
-	found, err := s.get(kindKey(namespacesRow), func(b []byte) error { return decodeListed(b, listed) })
-	if err != nil || found {
-		return listed, err
-	}
-	err = s.scan(kindKey(listRow), kindKey(listRow+1), func(_, value []byte) (bool, error) {
-		key, err := flight.ParseStoredKey(string(value))
-		listed[key.Namespace()]++
-		return true, err
-	})
+	_, err := s.get(kindKey(namespacesRow), func(b []byte) error { return decodeListed(b, listed) })
 	return listed, err
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
@@ -18,20 +17,17 @@ func tokenID(name string) flight.DocumentID {
 	return flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: name}
 }
 
-// changeDocuments raises the feature level, and puts, promotes and deletes documents.
+// changeDocuments puts, changes and deletes documents.
 func changeDocuments(t *testing.T, s *Store) {
 	t.Helper()
-	require.NoError(t, s.RaiseFeatureLevel(context.Background()))
 	for n := range 4 {
 		id := tokenID(fmt.Sprint("worker-", n))
 		first := propose(t, s, &flight.PutDocument{ID: id, Body: []byte("one"), Actor: "ann", Reason: "new"})
 		require.Equal(t, flight.DecisionAccepted, first.Decision)
-		draft := propose(t, s, &flight.PutDocument{ID: id, Expect: first.Document.Version, Body: []byte("two"), Draft: true, Actor: "ann"})
+		changed := propose(t, s, &flight.PutDocument{ID: id, Expect: first.Document.Version, Body: []byte("two"), Actor: "bob"})
 		switch n {
-		case 1:
-			propose(t, s, &flight.PromoteDocument{ID: id, Expect: draft.Document.Version, Actor: "bob"})
 		case 2:
-			propose(t, s, &flight.DeleteDocument{ID: id, Expect: draft.Document.Version, Actor: "bob", Reason: "leaked"})
+			propose(t, s, &flight.DeleteDocument{ID: id, Expect: changed.Document.Version, Actor: "bob", Reason: "leaked"})
 		case 3: // of an old version: nothing changes
 			late := propose(t, s, &flight.DeleteDocument{ID: id, Expect: first.Document.Version, Actor: "bob"})
 			require.Equal(t, flight.DecisionFailedPrecondition, late.Decision)
@@ -62,11 +58,11 @@ func TestDocuments_AreStored(t *testing.T) {
 		propose(t, s, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a mistake"})
 		propose(t, s, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a mistake"}) // a repeat
 
-		wantAudit := []string{"raise_feature_level *   every voter reads the new level",
-			"create_token billing token/worker-0 ann new", "draft_token billing token/worker-0 ann ",
-			"create_token billing token/worker-1 ann new", "draft_token billing token/worker-1 ann ", "promote_token billing token/worker-1 bob ",
-			"create_token billing token/worker-2 ann new", "draft_token billing token/worker-2 ann ", "delete_token billing token/worker-2 bob leaked",
-			"create_token billing token/worker-3 ann new", "draft_token billing token/worker-3 ann ",
+		wantAudit := []string{
+			"create_token billing token/worker-0 ann new", "change_token billing token/worker-0 bob ",
+			"create_token billing token/worker-1 ann new", "change_token billing token/worker-1 bob ",
+			"create_token billing token/worker-2 ann new", "change_token billing token/worker-2 bob ", "delete_token billing token/worker-2 bob leaked",
+			"create_token billing token/worker-3 ann new", "change_token billing token/worker-3 bob ",
 			"free test " + key.String() + " ann a mistake"}
 		require.Equal(t, wantAudit, auditOf(t, s))
 		page, err := s.feed.Read(flight.Version{}, 1000)
@@ -77,13 +73,11 @@ func TestDocuments_AreStored(t *testing.T) {
 			require.Equal(t, e.Key.IsZero(), !e.Document.IsZero())
 		}
 		require.Equal(t, 8, kinds[flight.EventDocumentPut])
-		require.Equal(t, 1, kinds[flight.EventDocumentPromoted])
 		require.Equal(t, 1, kinds[flight.EventDocumentDeleted])
 
 		want, hash := s.Documents(""), stateHash(t, s)
 		require.Len(t, want, 3)
 		require.Equal(t, "two", string(s.Document(tokenID("worker-1")).Body))
-		require.Equal(t, "one", string(s.Document(tokenID("worker-0")).Body), "a draft is not in force")
 		require.Nil(t, s.Document(tokenID("worker-2")))
 		require.NoError(t, s.Close(context.Background()))
 
@@ -94,7 +88,6 @@ func TestDocuments_AreStored(t *testing.T) {
 			reopened, err := Open(context.Background(), memConfig(fs))
 			require.NoError(t, err)
 			require.Equal(t, want, reopened.Documents(""))
-			require.Equal(t, flight.MaxLevel, levelOf(reopened))
 			require.Equal(t, wantAudit, auditOf(t, reopened))
 			require.Equal(t, hash, stateHash(t, reopened))
 			requireConsistent(t, reopened)
@@ -103,18 +96,10 @@ func TestDocuments_AreStored(t *testing.T) {
 	})
 }
 
-func stateHash(t *testing.T, s *Store) [32]byte {
-	t.Helper()
-	sum, err := s.StateHash()
-	require.NoError(t, err)
-	return sum
-}
-
 // The hash shows a change of any row, and no change of the time alone.
 func TestStateHash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
-		require.NoError(t, s.RaiseFeatureLevel(t.Context()))
 		before := stateHash(t, s)
 		time.Sleep(time.Minute)
 		propose(t, s, &flight.Tick{})
@@ -133,7 +118,6 @@ func TestDocuments_VersionDiffersAfterARestore(t *testing.T) {
 	cfg := memConfig(vfs.NewMem())
 	cfg.ClusterID = "c"
 	from := openStore(t, cfg)
-	require.NoError(t, from.RaiseFeatureLevel(t.Context()))
 	leaked := propose(t, from, &flight.PutDocument{ID: tokenID("leaked"), Body: []byte("one")})
 	propose(t, from, &flight.PutDocument{ID: tokenID("other"), Body: []byte("one")})
 	cfg = memConfig(vfs.NewMem())
@@ -204,118 +188,6 @@ func TestAudit_ReadsABoundedPart(t *testing.T) {
 	})
 }
 
-func TestFeatureLevel_RejectsCommandsOfAHigherOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := openStore(t, memConfig(vfs.NewMem()))
-		last := s.Stats().Last
-		put := &flight.PutDocument{ID: tokenID("a"), Body: []byte("one")}
-		_, err := s.Propose(t.Context(), put)
-		require.ErrorIs(t, err, ErrFeatureLevel)
-		require.Equal(t, last, s.Stats().Last, "nothing was proposed")
-		require.Equal(t, uint(minStateFormat), s.fsm.published.Load().meta.Format)
-
-		require.NoError(t, s.RaiseFeatureLevel(t.Context()))
-		require.Equal(t, uint(maxStateFormat), s.fsm.published.Load().meta.Format, "a build of the level before rejects this state")
-		require.Equal(t, flight.DecisionAccepted, propose(t, s, put).Decision)
-		last = s.Stats().Last
-		require.NoError(t, s.RaiseFeatureLevel(t.Context()))
-		require.Equal(t, last, s.Stats().Last, "the level is raised once")
-	})
-}
-
-func TestFeatureLevel_RisesWhenAllVotersReadIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCluster(t)
-		lead := c.leader()
-		lead.cfg.Peers.Levels = nil
-		require.ErrorIs(t, lead.RaiseFeatureLevel(t.Context()), ErrFeatureLevel)
-		levels := allLevels()
-		lead.cfg.Peers.Levels = func() map[string]uint32 { return levels }
-		behind := c.stores[(c.indexOf(lead)+1)%3].cfg.NodeID
-		levels[behind] = flight.LevelBase
-		require.NoError(t, lead.RaiseFeatureLevel(t.Context()))
-		require.Equal(t, flight.LevelBase, levelOf(lead), "%s reads the base level only", behind)
-		levels[behind] = flight.MaxLevel
-		changeDocuments(t, lead)
-		require.Equal(t, flight.MaxLevel, levelOf(lead))
-		c.requireSame()
-		require.Equal(t, stateHash(t, c.stores[0]), stateHash(t, c.stores[1]))
-	})
-}
-
-// newerCommands are commands as a newer build may write them.
-func newerCommands(t *testing.T) map[string][]byte {
-	raise, err := flight.Encode(&flight.RaiseLevel{Level: flight.MaxLevel})
-	require.NoError(t, err)
-	raise[len(raise)-1]++
-	return map[string][]byte{
-		"unknown command":     {flight.CodecVersion, 200, 0xa0},
-		"unknown codec":       {flight.CodecVersion + 1, 1, 0xa0},
-		"higher level raised": raise,
-	}
-}
-
-// A build that does not read an entry stops at it, before it has applied any of it, and does not skip it.
-func TestFeatureLevel_OlderBuildRejectsANewerEntry(t *testing.T) {
-	for name, newer := range newerCommands(t) {
-		t.Run(name, func(t *testing.T) {
-			good, err := flight.Encode(&flight.SealKey{Key: testKey(7)})
-			require.NoError(t, err)
-			entry := appendCommand(appendCommand(appendHeader(nil, stamp{now: 1234}), good), newer)
-
-			synctest.Test(t, func(t *testing.T) { // received by a running voter
-				cfg := memConfig(vfs.NewMem())
-				killed := ""
-				cfg.Limits.Kill = func(why error) { killed = why.Error(); panic(why) }
-				s := openStore(t, cfg)
-				applied, _ := s.Applied()
-				before := stateHash(t, s)
-				require.Panics(t, func() { s.fsm.Apply(&raft.Log{Index: applied + 1, Term: 9, Type: raft.LogCommand, Data: entry}) })
-				require.Contains(t, killed, ErrNewer.Error())
-				f, err := s.Flight(testKey(7).FlightID())
-				require.NoError(t, err)
-				require.Nil(t, f, "the command before it is not applied either")
-				s.fsm.active.hasEntries = false
-				require.Equal(t, before, stateHash(t, s))
-			})
-
-			synctest.Test(t, func(t *testing.T) { // found in the log by a start
-				fs := vfs.NewMem()
-				s, err := Open(t.Context(), memConfig(fs))
-				require.NoError(t, err)
-				openAndReport(t, s, 1)
-				last, _ := s.log.LastIndex()
-				require.NoError(t, s.log.StoreLog(&raft.Log{Index: last + 1, Term: s.raft.CurrentTerm(), Type: raft.LogCommand, Data: entry}))
-				require.NoError(t, s.Close(context.Background()))
-				for range 2 {
-					_, err = Open(t.Context(), memConfig(fs))
-					require.ErrorIs(t, err, ErrNewer)
-					require.ErrorContains(t, err, fmt.Sprint("entry ", last+1))
-				}
-			})
-		})
-	}
-}
-
-// A state of level 1 does not store the number of flights by namespace; a start counts them.
-func TestListed_IsCountedAtLevelOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		s, err := Open(t.Context(), memConfig(fs))
-		require.NoError(t, err)
-		for n := range 5 {
-			openAndReport(t, s, n)
-		}
-		require.NoError(t, s.Close(context.Background()))
-		s = openStore(t, memConfig(fs))
-		require.Equal(t, int64(5), s.StoredIn("test"))
-		require.Zero(t, s.StoredIn("other"))
-		found, err := s.state.get(kindKey(namespacesRow), func([]byte) error { return nil })
-		require.NoError(t, err)
-		require.False(t, found)
-	})
-}
-
 func TestEncodeListed(t *testing.T) {
 	want := map[string]int64{"a": 1, "billing": 1 << 40}
 	got := make(map[string]int64)
@@ -328,9 +200,4 @@ func TestEncodeListed(t *testing.T) {
 		}
 	}
 	require.Equal(t, 13, len(documentKey(nil, flight.DocumentID{Namespace: "ns", Kind: "kind", Name: "abc"})))
-}
-
-func levelOf(s *Store) uint32 {
-	header := s.Header()
-	return header.FeatureLevel()
 }

@@ -8,12 +8,11 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A log entry is a batch of commands: the version, the ledger's time as stamped by the leader, in version 2 the
-// leader's wall clock, then each command with its length in front.
+// A log entry is a batch of commands: the version, the ledger's time as stamped by the leader, the leader's wall clock, then
+// each command with its length in front.
 const (
 	entryVersion  = 1
-	entryWithWall = 2
-	entryFixed    = 1 + 8 + 8 // the longer version
+	entryFixed    = 1 + 8 + 8
 	commandPrefix = 4
 	// maxEntry is the size limit of a batch: larger entries delay raft's heartbeats.
 	maxEntry = 512 << 10
@@ -31,10 +30,7 @@ type stamp struct {
 
 // appendHeader starts an entry.
 func appendHeader(b []byte, at stamp) []byte {
-	if at.wall == 0 {
-		return binary.BigEndian.AppendUint64(append(b, entryVersion), uint64(at.now))
-	}
-	b = binary.BigEndian.AppendUint64(append(b, entryWithWall), uint64(at.now))
+	b = binary.BigEndian.AppendUint64(append(b, entryVersion), uint64(at.now))
 	return binary.BigEndian.AppendUint64(b, uint64(at.wall))
 }
 
@@ -43,17 +39,13 @@ func splitHeader(b []byte) (at stamp, commands []byte, err error) {
 	switch {
 	case len(b) == 0:
 		return at, nil, errTruncatedEntry
-	case b[0] != entryVersion && b[0] != entryWithWall:
+	case b[0] != entryVersion:
 		return at, nil, fmt.Errorf("%w: log entry of version %d", ErrNewer, b[0])
-	case len(b) < 9, b[0] == entryWithWall && len(b) < 17:
+	case len(b) < entryFixed:
 		return at, nil, errTruncatedEntry
 	}
-	at.now = flight.Time(binary.BigEndian.Uint64(b[1:]))
-	if b[0] == entryWithWall {
-		at.wall = flight.Time(binary.BigEndian.Uint64(b[9:]))
-		return at, b[17:], nil
-	}
-	return at, b[9:], nil
+	at.now, at.wall = flight.Time(binary.BigEndian.Uint64(b[1:])), flight.Time(binary.BigEndian.Uint64(b[9:]))
+	return at, b[entryFixed:], nil
 }
 
 // appendCommand adds an encoded command to an entry.
@@ -62,8 +54,8 @@ func appendCommand(b, command []byte) []byte {
 }
 
 // decodeEntry decodes a whole entry before any of it is applied, so that an unreadable command leaves no half-applied
-// entry.
-func decodeEntry(b []byte) (at stamp, commands []flight.Command, err error) {
+// entry. An entry that raises the feature level above maxLevel is unreadable: entries of that level follow.
+func decodeEntry(b []byte, maxLevel uint32) (at stamp, commands []flight.Command, err error) {
 	at, rest, err := splitHeader(b)
 	if err != nil {
 		return at, nil, err
@@ -83,6 +75,9 @@ func decodeEntry(b []byte) (at stamp, commands []flight.Command, err error) {
 		}
 		if err != nil {
 			return at, nil, err
+		}
+		if raise, ok := c.(*flight.RaiseLevel); ok && raise.Level > maxLevel {
+			return at, nil, fmt.Errorf("%w: entries of feature level %d follow", ErrNewer, raise.Level)
 		}
 		commands, rest = append(commands, c), rest[n:]
 	}

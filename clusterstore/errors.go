@@ -33,8 +33,6 @@ var (
 	ErrForeign = errors.New("clusterstore: the data directory belongs to another node or cluster")
 	// ErrNewer: a newer version of flightd wrote it.
 	ErrNewer = errors.New("clusterstore: written by a newer version of flightd")
-	// ErrOlder: an older version of flightd wrote it, in a format that this version cannot read.
-	ErrOlder = errors.New("clusterstore: written by an older version of flightd")
 	// ErrDamaged: durable data is lost or unreadable, and the rest of the directory cannot replace it.
 	ErrDamaged = errors.New("clusterstore: the data directory is damaged")
 )

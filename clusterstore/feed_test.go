@@ -280,7 +280,7 @@ func BenchmarkFeed(b *testing.B) {
 	}
 }
 
-// A hole in the log, as a start of an older build or a crash can leave it, is one gap, however many entries are missing. The
+// A hole in the log, as a crash can leave it, is one gap, however many entries are missing. The
 // events before it are read first.
 func TestFeed_OneGapPerHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,7 +41,7 @@ type identity struct {
 	Node    string `json:"node"`
 	Cluster string `json:"cluster"`
 	Started bool   `json:"began,omitempty"` // the log had an entry, so an empty log has lost it
-	Sum     uint32 `json:"sum,omitempty"`   // of the other fields; 0: an older version has written it
+	Sum     uint32 `json:"sum"`             // of the other fields
 }
 
 // sum returns the checksum of the fields: a node under a damaged id would wait for ever for those who vote.
@@ -108,7 +108,7 @@ func identify(cfg *Config) (identity, error) {
 	switch {
 	case id.Format > layoutFormat:
 		return id, fmt.Errorf("%w: data directory of format %d, this version reads up to %d", ErrNewer, id.Format, layoutFormat)
-	case id.Sum != 0 && id.Sum != id.sum():
+	case id.Sum != id.sum():
 		return id, fmt.Errorf("%w: %s has another checksum than its content", ErrDamaged, identityFile)
 	case cfg.NodeID != "" && cfg.NodeID != id.Node:
 		return id, fmt.Errorf("%w: %s belongs to node %s, not %s", ErrForeign, cfg.Dir, id.Node, cfg.NodeID)

@@ -2,7 +2,6 @@ package clusterstore
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -25,20 +24,6 @@ func stripDirectory(t *testing.T, fs vfs.FS) {
 	}
 }
 
-// clearStarted removes the mark of a first log entry from IDENTITY, as an older build left it.
-func clearStarted(t *testing.T, fs vfs.FS) {
-	t.Helper()
-	b, err := readFile(fs, "ledger/"+identityFile)
-	require.NoError(t, err)
-	var id identity
-	require.NoError(t, json.Unmarshal(b, &id))
-	require.True(t, id.Started)
-	id.Started, id.Sum = false, 0
-	b, err = json.Marshal(id)
-	require.NoError(t, err)
-	require.NoError(t, writeFile(fs, "ledger", identityFile, b))
-}
-
 // A directory with nothing but a marked IDENTITY has lost its ledger and is not a new one.
 func TestOpen_IdentityAloneIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -49,21 +34,6 @@ func TestOpen_IdentityAloneIsRejected(t *testing.T) {
 			require.ErrorIs(t, err, ErrDamaged)
 			require.ErrorContains(t, err, "had entries")
 		}
-	})
-}
-
-// The first start of an older ledger marks its IDENTITY.
-func TestOpen_MarksAnOlderLedgerStarted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs, known := compacted(t)
-		clearStarted(t, fs)
-		s, err := Open(context.Background(), memConfig(fs))
-		require.NoError(t, err)
-		requireKnown(t, s, known)
-		require.NoError(t, s.Close(context.Background()))
-		stripDirectory(t, fs)
-		_, err = Open(context.Background(), memConfig(fs))
-		require.ErrorIs(t, err, ErrDamaged)
 	})
 }
 

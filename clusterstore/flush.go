@@ -87,9 +87,7 @@ func (fs *fsm) beginFlush() (*memBatch, published) {
 	fs.flushing, fs.active = fs.active, newMemBatch(fs)
 	fs.view.Store(&overlayView{active: fs.active.overlay, flushing: fs.flushing.overlay})
 	fs.flushed.Broadcast()
-	if fs.header.FeatureLevel() >= flight.LevelDocuments {
-		fs.flushing.rows = append(fs.flushing.rows, row{key: kindKey(namespacesRow), value: encodeListed(fs.listed)})
-	}
+	fs.flushing.rows = append(fs.flushing.rows, row{key: kindKey(namespacesRow), value: encodeListed(fs.listed)})
 	return fs.flushing, published{header: fs.header, meta: fs.meta}
 }
 

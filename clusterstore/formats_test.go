@@ -63,7 +63,7 @@ func TestHazard28_OnlyThreeErrorsAreADefiniteNo(t *testing.T) {
 }
 
 func sampleEntry(t testing.TB) []byte {
-	b := appendHeader(nil, stamp{now: 1234})
+	b := appendHeader(nil, stamp{now: 1234, wall: 1235})
 	for _, c := range []flight.Command{&flight.Tick{}, &flight.Retry{Key: testKey(1), Generation: 2}, &flight.SealKey{Key: testKey(2)}} {
 		data, err := flight.Encode(c)
 		require.NoError(t, err)
@@ -74,45 +74,31 @@ func sampleEntry(t testing.TB) []byte {
 
 func TestEntry(t *testing.T) {
 	b := sampleEntry(t)
-	at, commands, err := decodeEntry(b)
+	require.Equal(t, []byte{1, 0, 0, 0, 0, 0, 0, 4, 210, 0, 0, 0, 0, 0, 0, 4, 211}, b[:entryFixed])
+	at, commands, err := decodeEntry(b, flight.MaxLevel)
 	require.NoError(t, err)
-	require.Equal(t, stamp{now: 1234}, at)
+	require.Equal(t, stamp{now: 1234, wall: 1235}, at)
 	require.Equal(t, []flight.Command{&flight.Tick{}, &flight.Retry{Key: testKey(1), Generation: 2}, &flight.SealKey{Key: testKey(2)}}, commands)
 	whole := 0
 	for cut := range len(b) {
-		if _, _, err := decodeEntry(b[:cut]); err == nil {
+		if _, _, err := decodeEntry(b[:cut], flight.MaxLevel); err == nil {
 			whole++ // between two commands
 		}
 	}
 	require.Equal(t, 3, whole)
-	_, _, err = decodeEntry([]byte{3})
+	_, _, err = decodeEntry([]byte{entryVersion + 1}, flight.MaxLevel)
 	require.ErrorIs(t, err, ErrNewer)
 	newer := appendCommand(appendHeader(nil, stamp{now: 1}), []byte{flight.CodecVersion + 1, 1})
-	_, _, err = decodeEntry(newer)
+	_, _, err = decodeEntry(newer, flight.MaxLevel)
 	require.ErrorIs(t, err, ErrNewer)
-}
-
-// An entry with a wall clock that is not ahead has the bytes of version 1.
-func TestEntryWithTheWallClock(t *testing.T) {
-	require.Equal(t, []byte{1, 0, 0, 0, 0, 0, 0, 4, 210}, appendHeader(nil, stamp{now: 1234}))
-	require.Equal(t, []byte{2, 0, 0, 0, 0, 0, 0, 4, 210, 0, 0, 0, 0, 0, 0, 4, 211}, appendHeader(nil, stamp{now: 1234, wall: 1235}))
-	b := append(appendHeader(nil, stamp{now: 1234, wall: 9999}), sampleEntry(t)[9:]...)
-	at, commands, err := decodeEntry(b)
-	require.NoError(t, err)
-	require.Equal(t, stamp{now: 1234, wall: 9999}, at)
-	require.Len(t, commands, 3)
-	for cut := range entryFixed {
-		_, _, err := decodeEntry(b[:cut])
-		require.ErrorIs(t, err, errTruncatedEntry)
-	}
 }
 
 func FuzzDecodeEntry(f *testing.F) {
 	f.Add(sampleEntry(f))
-	f.Add(appendHeader(nil, stamp{now: 1, wall: 2}))
+	f.Add(appendHeader(nil, stamp{now: 1}))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		at, commands, err := decodeEntry(b)
+		at, commands, err := decodeEntry(b, flight.MaxLevel)
 		if err != nil {
 			return
 		}
@@ -122,7 +108,7 @@ func FuzzDecodeEntry(f *testing.F) {
 			require.NoError(t, err)
 			again = appendCommand(again, data)
 		}
-		then, twice, err := decodeEntry(again)
+		then, twice, err := decodeEntry(again, flight.MaxLevel)
 		require.NoError(t, err)
 		require.Equal(t, at, then)
 		require.Equal(t, commands, twice)

@@ -44,7 +44,7 @@ func (e *LogEntry) Decode() (now, wall flight.Time, commands []flight.Command, e
 	if e.Type != raft.LogCommand {
 		return 0, 0, nil, nil
 	}
-	at, commands, err := decodeEntry(e.Data)
+	at, commands, err := decodeEntry(e.Data, flight.MaxLevel)
 	return at.now, at.wall, commands, err
 }
 
@@ -135,7 +135,7 @@ func (im *Image) add(key, value []byte) (err error) {
 	switch {
 	case key[0] == metaRow:
 		var m meta
-		err = decodeMeta(value, &m)
+		err = decodeMeta(value, flight.MaxLevel, &m)
 		im.Applied = EntryID{m.Applied, m.Term}
 	case key[0] == headerRow:
 		err = flight.DecodeRecord(value, &im.Header)

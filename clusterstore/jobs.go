@@ -141,8 +141,7 @@ func (j Jobs) LaneBlocker(id flight.ID) (first flight.ID, blocked bool) {
 
 // Paused reports whether the ledger says that no job of an action is handed out.
 func (j Jobs) Paused(namespace, action string) bool {
-	doc := j.store.Document(flight.QueueID(namespace, action))
-	return doc != nil && doc.Body != nil
+	return j.store.Document(flight.QueueID(namespace, action)) != nil
 }
 
 func (fs *fsm) notifySagaDue() {

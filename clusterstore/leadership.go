@@ -150,11 +150,10 @@ func (s *Store) takeSnapshotKeeping(bytes uint64) error {
 }
 
 // RaiseFeatureLevel raises the feature level of the ledger to the highest one that all voters read. It does nothing if
-// the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Then the
-// clock makes the step that the lower level could not record. Errors: ErrFeatureLevel when a voter has not said what it
-// reads, and those of Propose.
+// the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Errors:
+// ErrFeatureLevel when a voter has not said what it reads, and those of Propose.
 func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
-	level := flight.MaxLevel
+	level := s.cfg.Limits.levels.Max
 	future := s.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
 		return classifyRaftError(err)
@@ -179,5 +178,5 @@ func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 		}
 		s.cfg.Logger.Info("the feature level of the ledger rose; an older build cannot open it any more", "was", was, "level", level)
 	}
-	return s.stepClock(ctx)
+	return nil
 }

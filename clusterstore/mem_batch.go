@@ -73,7 +73,7 @@ func (mb *memBatch) applyEntry(e *raft.Log, done *[]*batch) error {
 func (mb *memBatch) applyBatch(e *raft.Log, done *[]*batch) error {
 	b := mb.fsm.pending.remove(e.Data)
 	if b == nil {
-		at, commands, err := decodeEntry(e.Data)
+		at, commands, err := decodeEntry(e.Data, mb.fsm.cfg.Limits.levels.Max)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (mb *memBatch) applyBatch(e *raft.Log, done *[]*batch) error {
 // applyCommand applies one command.
 func (mb *memBatch) applyCommand(c flight.Command, at flight.Version) (flight.Reply, error) {
 	mb.fsm.header.Version = at
-	if flight.RequiredLevel(c) > mb.fsm.header.FeatureLevel() {
+	if mb.fsm.cfg.Limits.levels.Required(c) > mb.fsm.header.FeatureLevel() {
 		return flight.Reply{Decision: flight.DecisionFailedPrecondition}, nil // Propose rejects it earlier
 	}
 	var reply flight.Reply
@@ -110,7 +110,7 @@ func (mb *memBatch) applyCommand(c flight.Command, at flight.Version) (flight.Re
 			mb.endSession(c.Session)
 		}
 		return reply, nil
-	case *flight.PutDocument, *flight.PromoteDocument, *flight.DeleteDocument:
+	case *flight.PutDocument, *flight.DeleteDocument:
 		reply, err = mb.applyToDocument(c, at)
 	case *flight.RaiseLevel, *flight.RaiseEpoch, *flight.Restore, *flight.FinishRestore:
 		before := mb.fsm.header
@@ -120,7 +120,7 @@ func (mb *memBatch) applyCommand(c flight.Command, at flight.Version) (flight.Re
 		if r, ok := c.(*flight.Restore); ok && r.Moved {
 			reply.Changed = true // it leaves its line in the audit log
 		}
-		mb.fsm.meta.Format = stateFormatOf(&mb.fsm.header)
+		mb.fsm.meta.Level = after.FeatureLevel()
 	default:
 		reply, err = mb.applyToKey(c, at)
 	}

@@ -121,7 +121,7 @@ func TestMemBatch_SeesRedactionFlushedMeanwhile(t *testing.T) {
 // Repeated Opens of a key that another caller opened a moment ago never get DecisionProceed, with the store's own
 // flush at work and an almost empty cache.
 func TestMemBatch_NeverOpensTwice(t *testing.T) {
-	const callers, rounds = 16, 400
+	const callers, rounds = 16, 150
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	s := newStoreWithSmallCache(t)

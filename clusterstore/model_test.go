@@ -65,7 +65,6 @@ func (m *model) open() {
 	}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(m.t, err)
-	require.NoError(m.t, s.RaiseFeatureLevel(context.Background()))
 	m.s = s
 }
 

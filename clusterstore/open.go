@@ -17,8 +17,8 @@ import (
 // Open waits for none of this: AwaitDeployment does.
 //
 // Open rejects a directory that another process has open (ErrLocked), that belongs to another node or cluster
-// (ErrForeign), that a newer version wrote (ErrNewer) or one from before the first release (ErrOlder), and one that
-// has lost durable data which the rest of it cannot replace (ErrDamaged). The message says which, and the remedy.
+// (ErrForeign), that a newer version wrote (ErrNewer), and one that has lost
+// durable data which the rest of it cannot replace (ErrDamaged). The message says which, and the remedy.
 func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {

@@ -23,7 +23,6 @@ func resendOf(s *Store, n int) *flight.Open {
 // newStoreWithLostOpen returns a store in which the attempt of such a flight was lost.
 func newStoreWithLostOpen(t *testing.T, cfg Config) *Store {
 	s := openStore(t, cfg)
-	require.NoError(t, s.RaiseFeatureLevel(t.Context()))
 	require.Equal(t, flight.DecisionProceed, propose(t, s, resendOf(s, 1)).Decision)
 	require.Equal(t, flight.DecisionAccepted, propose(t, s, endedOf(s, "session-b")).Decision)
 	f, err := s.Flight(testKey(1).FlightID())

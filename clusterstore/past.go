@@ -28,13 +28,12 @@ type Past struct {
 	termAt     func(index uint64) (term uint64, err error)
 }
 
-// Holds reports whether the disk held the entry: the log has it, with this term, or a snapshot includes it. A record
-// without a term, as older builds wrote it, is held by every log that reaches its index.
+// Holds reports whether the disk held the entry: the log has it, with this term, or a snapshot includes it.
 func (p Past) Holds(record EntryID) (bool, error) {
 	switch {
 	case record.Index > p.Last.Index:
 		return false, nil
-	case record.Index == 0 || record.Term == 0:
+	case record.Index == 0:
 		return true, nil
 	}
 	term, err := p.termAt(record.Index)
@@ -90,7 +89,7 @@ func (st *storage) deploymentInLog(first uint64) (name string, err error) {
 		if entry.Type != raft.LogCommand || name != "" {
 			return nil
 		}
-		_, commands, err := decodeEntry(entry.Data)
+		_, commands, err := decodeEntry(entry.Data, st.cfg.Limits.levels.Max)
 		for _, c := range commands {
 			if b, ok := c.(*flight.Bootstrap); ok {
 				name = b.Deployment

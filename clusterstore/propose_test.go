@@ -299,11 +299,11 @@ func TestExpire(t *testing.T) {
 		for n := range 12 {
 			key := testKey(n)
 			open := openOf(s, key, n)
-			open.Submission.Policy.Retention = time.Duration(n+1) * time.Hour
+			open.Submission.Policy.Retention = time.Duration(n+1) * time.Minute
 			token := propose(t, s, open).Token
 			propose(t, s, reportOf(key, token, fmt.Sprint(n)))
 		}
-		time.Sleep(5*time.Hour + time.Second)
+		time.Sleep(5*time.Minute + time.Second)
 		for _, want := range []int{3, 2, 0} {
 			n, err := s.Expire(context.Background(), 3)
 			require.NoError(t, err)
@@ -334,10 +334,10 @@ func TestHazard34_DuplicateAfterTheRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
 		first := openOf(s, testKey(1), 1)
-		first.Submission.Policy.Retention = time.Hour
+		first.Submission.Policy.Retention = time.Minute
 		token := propose(t, s, first).Token
 		propose(t, s, reportOf(testKey(1), token, "x"))
-		time.Sleep(time.Hour + time.Minute)
+		time.Sleep(2 * time.Minute)
 		// The duplicate and the end of the retention race. In either order the effect is not repeated.
 		again := openOf(s, testKey(1), 1)
 		again.Nonce = nonce(77)

@@ -20,8 +20,6 @@ func TestRestore_IsStored(t *testing.T) {
 		s, err := Open(context.Background(), memConfig(fs))
 		require.NoError(t, err)
 		accept := &flight.Restore{From: 1, Hold: 15 * time.Minute, Actor: "ann", Reason: "disk"}
-		require.ErrorIs(t, proposeError(s, accept), ErrFeatureLevel)
-		require.NoError(t, s.RaiseFeatureLevel(context.Background()))
 
 		propose(t, s, &flight.Submit{Key: testKey(1)})
 		propose(t, s, &flight.Cancel{Key: testKey(1), Generation: 1, Actor: "ann"})
@@ -61,14 +59,9 @@ func TestRestore_IsStored(t *testing.T) {
 		propose(t, s, &flight.Restore{From: header.StoreEpoch, Moved: true, Actor: "ann", Reason: "new host"})
 		require.Equal(t, flight.DecisionProceed, propose(t, s, openOf(s, testKey(2), 2)).Decision)
 		requireConsistent(t, s)
-		require.Equal(t, []string{"raise_feature_level *   every voter reads the new level", "cancel test " + testKey(1).String() + " ann ",
+		require.Equal(t, []string{"cancel test " + testKey(1).String() + " ann ",
 			"accept_restore *  ann disk", "resolve test " + testKey(2).String() + " ann ", "force_finish_restore *  ann no caller was left",
 			"accept_move *  ann new host"}, auditOf(t, s))
 		require.NoError(t, s.Close(context.Background()))
 	})
-}
-
-func proposeError(s *Store, c flight.Command) error {
-	_, err := s.Propose(context.Background(), c)
-	return err
 }

@@ -18,7 +18,6 @@ func TestJobs_DueSagas(t *testing.T) {
 	cfg := memConfig(vfs.NewMem())
 	s, err := Open(context.Background(), cfg)
 	require.NoError(t, err)
-	propose(t, s, &flight.RaiseLevel{Level: flight.LevelSagas})
 	var signals atomic.Int32
 	s.Jobs().OnSagaDue(func() { signals.Add(1) })
 	key := flight.MustKey("test/trip/order-1")

@@ -33,7 +33,6 @@ func endedOf(s *Store, id flight.SessionID) *flight.EndSession {
 // manySessions creates flights held by sessions in every way, some that no session holds, and ended sessions.
 func manySessions(t *testing.T, s *Store) {
 	t.Helper()
-	propose(t, s, &flight.RaiseLevel{Level: flight.LevelJobs})
 	for n := range 40 {
 		opened := openUnder(t, s, n, flight.SessionID(fmt.Sprint("session-", n%4)), flight.Policy{Recovery: flight.RecoveryVerify})
 		require.Equal(t, flight.DecisionProceed, opened.Decision)
@@ -243,7 +242,6 @@ func TestEndedIsRememberedFromItsLastRepeatOn(t *testing.T) {
 		time.Sleep(flight.MaxOpenLife - time.Second)
 		require.NoError(t, s.Close(context.Background()))
 		s = openStore(t, memConfig(fs))
-		require.NoError(t, s.RaiseFeatureLevel(t.Context()), "the clock steps")
 		require.Equal(t, flight.DecisionSessionEnded, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, flight.DecisionProceed, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)

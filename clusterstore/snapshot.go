@@ -176,7 +176,7 @@ func (r *rowRestorer) commit() error {
 // adoptMeta puts this node's id into another node's meta row.
 func (fs *fsm) adoptMeta(value []byte) ([]byte, error) {
 	var m meta
-	if err := decodeMeta(value, &m); err != nil {
+	if err := decodeMeta(value, fs.cfg.Limits.levels.Max, &m); err != nil {
 		return nil, err
 	}
 	m.Node = fs.cfg.NodeID

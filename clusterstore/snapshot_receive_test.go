@@ -49,7 +49,7 @@ func TestReceivedSnapshotReplacesTheLog(t *testing.T) {
 			_, err := s.termAt(index)
 			require.NoError(t, err, "entry %d", index)
 		}
-		require.Equal(t, c.leader().LastEntry(), s.LastEntry())
+		require.Equal(t, lastEntry(c.leader()), lastEntry(s))
 	})
 }
 
@@ -66,7 +66,7 @@ func TestLateSnapshotIsRejected(t *testing.T) {
 		_, err = content.ReadFrom(rows)
 		require.NoError(t, err)
 		require.NoError(t, rows.Close())
-		before, rowsBefore := s.LastEntry(), dump(t, s)
+		before, rowsBefore := lastEntry(s), dump(t, s)
 		require.Greater(t, before.Index, meta.Index)
 		term, _ := lead.Leading()
 		from := c.transports[c.indexOf(lead)]
@@ -75,7 +75,7 @@ func TestLateSnapshotIsRejected(t *testing.T) {
 			Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex, Size: meta.Size}
 		err = from.InstallSnapshot(raft.ServerID(s.cfg.NodeID), c.transports[away].LocalAddr(), late, new(raft.InstallSnapshotResponse), &content)
 		require.ErrorContains(t, err, "late")
-		require.Equal(t, before, s.LastEntry())
+		require.Equal(t, before, lastEntry(s))
 		require.Equal(t, rowsBefore, dump(t, s))
 		openAndReport(t, lead, 100)
 		c.requireSame()
@@ -135,13 +135,13 @@ func TestSnapshotReplacesUncommittedEntries(t *testing.T) {
 			cut.raft.ApplyLog(raft.Log{Data: appendHeader(nil, stamp{now: cut.Now()})}, 0)
 		}
 		next := c.leader(cut)
-		for next.LastEntry().Index < cut.LastEntry().Index-1 {
+		for lastEntry(next).Index < lastEntry(cut).Index-1 {
 			propose(t, next, &flight.Tick{})
 		}
 		require.NoError(t, next.takeSnapshot())
 		first, _ := next.log.FirstIndex()
 		require.Greater(t, first, cut.LastApplied().Index+1)
-		require.LessOrEqual(t, next.LastApplied().Index, cut.LastEntry().Index)
+		require.LessOrEqual(t, next.LastApplied().Index, lastEntry(cut).Index)
 
 		c.connectAll()
 		for killed.Load() == nil {

@@ -74,7 +74,7 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	if err != nil {
 		return storageError("read the meta row of a snapshot", err)
 	}
-	if err := errors.Join(decodeMeta(value, &m), closer.Close()); err != nil {
+	if err := errors.Join(decodeMeta(value, s.cfg.Limits.levels.Max, &m), closer.Close()); err != nil {
 		return err
 	}
 	rows, err := newRowWriter(w, streamHeader{Cluster: s.cluster, Applied: m.Applied})

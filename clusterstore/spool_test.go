@@ -189,7 +189,11 @@ func TestSpool_ReportOfUnknownFlight(t *testing.T) {
 		for _, lost := range []string{currentFile, logDir, stateName(1)} {
 			require.NoError(t, mem.RemoveAll("ledger/"+lost))
 		}
-		clearStarted(t, mem)
+		cfg := memConfig(mem)
+		id, err := identify(&cfg)
+		require.NoError(t, err)
+		id.Started = false
+		require.NoError(t, id.write(&cfg))
 
 		next := openStore(t, memConfig(mem))
 		time.Sleep(time.Second) // virtual time

@@ -16,21 +16,10 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The versions of all rows together. A node rejects a state of another version before it applies anything. The version
-// follows the feature level, so that a build of the level before can take over a state until the level rises.
-const (
-	minStateFormat = 4 // feature level 1
-	maxStateFormat = 9 // feature level 6; 2 added documents, audit log and flights by namespace, 4 the places of jobs, 5 approvals that expire, 6 traces and positions of notifications
-)
-
-func stateFormatOf(h *flight.Header) uint {
-	return minStateFormat + uint(h.FeatureLevel()-flight.LevelBase)
-}
-
 // meta records how far the log was applied to a state, and the owner of the state. It is written in the same batch as
 // the effects, so after a crash it says exactly which effects are stored.
 type meta struct {
-	Format      uint                           `cbor:"1,keyasint"`
+	Level       uint32                         `cbor:"1,keyasint"` // the feature level: a node rejects rows of a level that it does not read
 	Cluster     string                         `cbor:"2,keyasint"`
 	Node        string                         `cbor:"3,keyasint"`
 	Applied     uint64                         `cbor:"4,keyasint"` // index of the last entry whose effects are stored
@@ -261,7 +250,7 @@ func (s *state) load() (l loadedState, err error) {
 
 // loadMeta reads the meta row; the zero meta of a new state.
 func (s *state) loadMeta() (m meta, err error) {
-	_, err = s.get(kindKey(metaRow), func(b []byte) error { return decodeMeta(b, &m) })
+	_, err = s.get(kindKey(metaRow), func(b []byte) error { return decodeMeta(b, s.cfg.Limits.levels.Max, &m) })
 	return m, err
 }
 
@@ -270,15 +259,13 @@ func (s *state) loadHeader() (h flight.Header, err error) {
 	return h, err
 }
 
-func decodeMeta(b []byte, m *meta) error {
+// decodeMeta decodes a meta row. It returns ErrNewer for a state above maxLevel.
+func decodeMeta(b []byte, maxLevel uint32, m *meta) error {
 	if err := cbor.Unmarshal(b, m); err != nil {
 		return fmt.Errorf("%w: decode the state's meta row: %w", ErrDamaged, err)
 	}
-	switch {
-	case m.Format > maxStateFormat:
-		return fmt.Errorf("%w: state of format %d, this version reads up to %d", ErrNewer, m.Format, maxStateFormat)
-	case m.Format < minStateFormat:
-		return fmt.Errorf("%w: state of format %d, from before the first release; this version reads %d and later", ErrOlder, m.Format, minStateFormat)
+	if m.Level > maxLevel {
+		return fmt.Errorf("%w: state of feature level %d, this version reads up to %d", ErrNewer, m.Level, maxLevel)
 	}
 	return nil
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/flight"
 )
 
 // storage is what a node has on disk: log, state, snapshots and spool. It is opened and inspected before raft starts, and
@@ -96,7 +98,7 @@ func (st *storage) onCorruption(info pebble.DataCorruptionInfo) {
 func (st *storage) bindState() error {
 	m := &st.fsm.meta
 	if m.Cluster == "" {
-		m.Format, m.Cluster, m.Node = minStateFormat, st.cfg.ClusterID, st.cfg.NodeID
+		m.Level, m.Cluster, m.Node = flight.LevelBase, st.cfg.ClusterID, st.cfg.NodeID
 		st.fsm.publish()
 		return nil
 	}
@@ -118,7 +120,7 @@ func (st *storage) inspectDisk(ctx context.Context) (restore bool, err error) {
 		return false, err
 	}
 	base := max(found.Applied, found.Snapshot)
-	if err := st.log.Scan(base+1, checkReadable); err != nil {
+	if err := st.log.Scan(base+1, st.checkReadable); err != nil {
 		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
 	}
 	if err := st.checkPast(ctx, found); err != nil {
@@ -137,11 +139,11 @@ func (st *storage) inspectDisk(ctx context.Context) (restore bool, err error) {
 
 // checkReadable returns ErrNewer for an entry of a feature level that this build does not read. Found here, it ends the
 // start; found by the fsm, it would end a process that has answered callers.
-func checkReadable(entry *raft.Log) error {
+func (st *storage) checkReadable(entry *raft.Log) error {
 	if entry.Type != raft.LogCommand {
 		return nil
 	}
-	if _, _, err := decodeEntry(entry.Data); errors.Is(err, ErrNewer) {
+	if _, _, err := decodeEntry(entry.Data, st.cfg.Limits.levels.Max); errors.Is(err, ErrNewer) {
 		return fmt.Errorf("entry %d: %w", entry.Index, err)
 	}
 	return nil

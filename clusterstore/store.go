@@ -116,8 +116,8 @@ func (s *Store) encode(c flight.Command) ([]byte, error) {
 	if len(data) > maxCommand {
 		return nil, ErrTooLarge
 	}
-	if level := s.fsm.published.Load().header.FeatureLevel(); flight.RequiredLevel(c) > level {
-		return nil, fmt.Errorf("%w: %T needs level %d, the ledger has level %d", ErrFeatureLevel, c, flight.RequiredLevel(c), level)
+	if level := s.fsm.published.Load().header.FeatureLevel(); s.cfg.Limits.levels.Required(c) > level {
+		return nil, fmt.Errorf("%w: %T needs level %d, the ledger has level %d", ErrFeatureLevel, c, s.cfg.Limits.levels.Required(c), level)
 	}
 	return data, s.disk.admit(c)
 }

@@ -26,7 +26,6 @@ func wholeFlight(s *Store, n int) []flight.Command {
 // Commands that are proposed together are applied in their order, whatever is proposed beside them.
 func TestProposeTogether(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
-	require.NoError(t, s.RaiseFeatureLevel(context.Background()))
 	var all sync.WaitGroup
 	for caller := range 8 {
 		all.Go(func() {
@@ -53,7 +52,6 @@ func TestProposeTogether_GivenUp(t *testing.T) {
 		cfg, z := memConfig(vfs.NewMem()), new(applyBlocker)
 		cfg.Events = z.events()
 		s := openStore(t, cfg)
-		require.NoError(t, s.RaiseFeatureLevel(context.Background()))
 		thaw := sync.OnceFunc(z.block(t, s))
 		defer thaw()
 		before := s.raft.LastIndex()

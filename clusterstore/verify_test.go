@@ -38,7 +38,10 @@ func TestVerifyTable(t *testing.T) {
 			content, err := readFile(fs, table)
 			require.NoError(t, err)
 			require.NoError(t, pebblelog.VerifyTable(fs, table, options, unpaced))
-			for i := range content {
+			for i := 0; i < len(content); i++ {
+				if i < len(content)-256 && i%5 != 0 { // the blocks of data, which are all alike
+					continue
+				}
 				changed := bytes.Clone(content)
 				changed[i] ^= 1 << (i % 8)
 				require.NoError(t, writeSynced(fs, "changed", changed))

@@ -82,22 +82,6 @@ func (co *consensus) Leader() (address string) {
 	return string(at)
 }
 
-// LastEntry names the last entry that is durable in the log of this node, which it may have acknowledged. A new leader can
-// replace it while it is not committed.
-func (st *storage) LastEntry() EntryID {
-	last := st.LastApplied()
-	for range 3 { // an entry that is gone was truncated a moment ago
-		index, _ := st.log.LastIndex() // it never returns an error
-		if index <= last.Index {
-			break
-		}
-		if term, err := st.termAt(index); err == nil {
-			return EntryID{Index: index, Term: term}
-		}
-	}
-	return last
-}
-
 // Voters returns the voters of the latest configuration that this node has in its log, and the index of its entry; 0 while
 // that entry is not applied here.
 func (co *consensus) Voters() (voters []Voter, index uint64, err error) {

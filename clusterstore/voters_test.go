@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -108,7 +107,7 @@ func TestLoneLedgerBecomesACluster(t *testing.T) {
 		joiner, err := Open(ctx, empty)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
-		require.Equal(t, EntryID{}, joiner.LastEntry(), "it has founded nothing")
+		require.Equal(t, EntryID{}, lastEntry(joiner), "it has founded nothing")
 		require.NoError(t, joiner.Close(ctx))
 		_, started, err := identifyDir(&joiner.cfg)
 		require.NoError(t, err)
@@ -188,32 +187,6 @@ func TestDeploymentIsNamedOnce(t *testing.T) {
 		require.Equal(t, before.Secret, next.Header().Secret)
 		c.connectAll()
 		c.requireSame()
-	})
-}
-
-// The last entry of a leader that cannot commit is in its log, and is not applied.
-func TestLastEntryIsDurableNotApplied(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCluster(t)
-		old := c.leader()
-		c.requireSame()
-		for _, s := range c.stores {
-			require.Equal(t, old.LastEntry(), s.LastEntry())
-			require.Equal(t, s.LastApplied(), s.LastEntry())
-			require.Equal(t, old.raft.CommitIndex(), s.LastEntry().Index)
-		}
-		open := openOf(old, testKey(2), 2)
-		c.isolate(c.indexOf(old))
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		_, err := old.Propose(ctx, open)
-		require.True(t, errors.Is(err, effect.ErrAmbiguous))
-		require.Equal(t, old.LastApplied().Index+1, old.LastEntry().Index)
-		next := c.leader(old)
-		require.Greater(t, next.LastEntry().Term, old.LastEntry().Term)
-		c.connectAll()
-		c.requireSame()
-		require.Equal(t, next.LastEntry(), old.LastEntry(), "the new leader replaced it")
 	})
 }
 

@@ -223,7 +223,7 @@ func (t transport) openAttempt(ctx context.Context, call *effect.Call) (*attempt
 		Key: call.Key, Submission: call.Submission, Session: reserved.Session(), Nonce: nonce, Owner: t.cfg.Owner,
 		NotAfter: t.cfg.Reader.Now().Add(t.cfg.OpenLife), StoreEpoch: t.cfg.Reader.Header().StoreEpoch,
 	}
-	if h := t.cfg.Reader.Header(); t.cfg.Traces && h.HasTraces() {
+	if t.cfg.Traces {
 		a.open.Trace = effect.SampledTrace(effect.Traceparent(ctx))
 	}
 	a.sent = clock.Now()

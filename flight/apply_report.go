@@ -19,7 +19,7 @@ func (t *transition) report(c *Report) Decision {
 	case isNewest && !f.State.Terminal():
 		t.acceptReport(c)
 		return DecisionAccepted
-	case t.header.FeatureLevel() >= LevelNotify && t.needsNoEvidence(c):
+	case t.needsNoEvidence(c):
 		return DecisionAccepted
 	case c.Token.StoreEpoch != t.header.StoreEpoch, f == nil, c.Token.Number > f.Fence.Number, f.Receipt.isOfLostReport(c):
 		return t.reportLost(c)

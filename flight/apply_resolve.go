@@ -115,7 +115,7 @@ func (t *transition) retry(c *Retry) Decision {
 	next.CreatedAt = t.header.Now
 	t.emit(EventRetried, Event{Actor: by.Actor, Note: by.Reason})
 	t.makeReady()
-	if next.Policy.Approval && t.header.FeatureLevel() >= LevelSagas { // that of an earlier generation is used up
+	if next.Policy.Approval { // that of an earlier generation is used up
 		next.State, next.Requester = StateAwaitingApproval, by.Actor
 	}
 	if f.Place != nil {

@@ -34,7 +34,7 @@ type sight struct {
 // approvalRule is a definition of approvals.
 type approvalRule struct {
 	name     string
-	level    uint32                                                // of the ledger; 0: MaxLevel
+	retried  func(f *flight.Flight)                                // changes the flight after an accepted retry
 	change   func(w *approvalWorld, c *flight.DecideApproval)      // changes the command of a person
 	until    func(w *approvalWorld, h flight.Header) flight.Header // changes the time at which a decision is judged
 	violates string                                                // the property that the definition breaks; "": none
@@ -43,7 +43,7 @@ type approvalRule struct {
 func approvalRules() []approvalRule {
 	return []approvalRule{
 		{name: "as the ledger has it"},
-		{name: "a retry needs no approval", level: flight.LevelJobs, violates: "acted without an approval"},
+		{name: "a retry needs no approval", retried: func(f *flight.Flight) { f.State = flight.StateReady }, violates: "acted without an approval"},
 		{name: "an approval names no version", change: func(w *approvalWorld, c *flight.DecideApproval) {
 			if w.flight.State == flight.StateAwaitingApproval {
 				c.Generation, c.Version = w.flight.Generation, w.flight.Version
@@ -161,7 +161,13 @@ func (w *approvalWorld) successors(rule *approvalRule) (all []struct {
 		}
 	}
 	if g := f.Generation; g < 3 {
-		run("retry", &flight.Retry{Key: soloKey, Generation: g, Actor: "bob"})
+		next, _, broken := w.apply(&flight.Retry{Key: soloKey, Generation: g, Actor: "bob"}, w.header)
+		if rule.retried != nil && next.flight.Generation > g {
+			changed := *next.flight
+			rule.retried(&changed)
+			next.flight = &changed
+		}
+		add("retry", next, broken)
 	}
 	run("cancel", &flight.Cancel{Key: soloKey, Generation: f.Generation, Actor: "bob"})
 	run("wake", &flight.WakeUp{Key: soloKey, Generation: f.Generation})
@@ -179,10 +185,7 @@ func TestApprovals_Explored(t *testing.T) {
 	for _, rule := range approvalRules() {
 		t.Run(rule.name, func(t *testing.T) {
 			first := &approvalWorld{header: testHeader}
-			first.header.Version, first.header.Level = flight.Version{Index: 1}, flight.MaxLevel
-			if rule.level > 0 {
-				first.header.Level = rule.level
-			}
+			first.header.Version = flight.Version{Index: 1}
 			type visited struct {
 				world *approvalWorld
 				from  int
@@ -230,16 +233,4 @@ func TestApproval_RetryAsksAgain(t *testing.T) {
 	f = sc.flight()
 	require.Equal(t, f.CreatedAt.Add(settleDelay), f.ApprovalDeadline())
 	require.Equal(t, "ann", f.Requester)
-}
-
-// Approvals with a deadline or a requester are of level 5; the bare demand is as old as the ledger.
-func TestApproval_Level(t *testing.T) {
-	bare := flight.Submission{Policy: flight.Policy{Approval: true}}
-	within, asked := bare, bare
-	within.Policy.ApprovalWithin, asked.Requester = time.Hour, "shop"
-	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Open{Submission: bare}))
-	for _, s := range []flight.Submission{within, asked} {
-		require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Open{Submission: s}))
-		require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Submission: s}))
-	}
 }

@@ -51,15 +51,10 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 			return e, false
 		}
 		verb := "change"
-		switch {
-		case c.Draft:
-			verb = "draft"
-		case c.Expect == Version{}:
+		if c.Expect == (Version{}) {
 			verb = "create"
 		}
 		e.setDocument(verb, c.ID, c.Actor, c.Reason)
-	case *PromoteDocument:
-		e.setDocument("promote", c.ID, c.Actor, c.Reason)
 	case *DeleteDocument:
 		if c.ID.Kind == KindNotified {
 			return e, false

@@ -128,7 +128,7 @@ func (a *Attempt) hasCallback(print []byte) bool {
 // provider repeats it after the next attempt was opened, ReportOf finds it.
 func (t *transition) recordCallback(c *Report) {
 	f := t.flight()
-	if t.header.FeatureLevel() < LevelNotify || f.State.Terminal() || f.Policy.Recovery != RecoveryResend || c.Outcome == OutcomeSucceeded {
+	if f.State.Terminal() || f.Policy.Recovery != RecoveryResend || c.Outcome == OutcomeSucceeded {
 		return
 	}
 	print := c.callbackPrint()

@@ -355,7 +355,7 @@ func TestCallbacks_Explored(t *testing.T) {
 				by    string
 			}
 			first := &callbackWorld{header: testHeader}
-			first.header.Now, first.header.Level, first.header.Version = start, flight.MaxLevel, flight.Version{Index: 1}
+			first.header.Now, first.header.Version = start, flight.Version{Index: 1}
 			found, list := map[string]bool{first.abstract(): true}, []visited{{world: first}}
 			seen := make(map[flight.State]int)
 			for n := 0; n < len(list); n++ {

@@ -103,9 +103,6 @@ func Decode(b []byte) (Command, error) {
 	if err := decode(b[2:], c); err != nil {
 		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
 	}
-	if raise, ok := c.(*RaiseLevel); ok && raise.Level > MaxLevel {
-		return nil, fmt.Errorf("%w: entries of feature level %d follow", ErrNewerCodec, raise.Level)
-	}
 	if c.Target().IsZero() && !c.kind().keyless() {
 		return nil, fmt.Errorf("flight: decode command of kind %d: the key is missing", b[1])
 	}
@@ -124,74 +121,54 @@ func decode(b []byte, v any) error {
 	return r.err
 }
 
+// newCommands make an empty command of each kind.
+var newCommands = [...]func() Command{
+	kindSubmit:          construct[Submit],
+	kindOpen:            construct[Open],
+	kindReport:          construct[Report],
+	kindAbandon:         construct[Abandon],
+	kindEndSession:      construct[EndSession],
+	kindReportFinding:   construct[ReportFinding],
+	kindSuspend:         construct[Suspend],
+	kindWakeUp:          construct[WakeUp],
+	kindCancel:          construct[Cancel],
+	kindResolve:         construct[Resolve],
+	kindDecideApproval:  construct[DecideApproval],
+	kindRetry:           construct[Retry],
+	kindFreeKey:         construct[FreeKey],
+	kindSealKey:         construct[SealKey],
+	kindBeginUndo:       construct[BeginUndo],
+	kindPassPivot:       construct[PassPivot],
+	kindExpire:          construct[Expire],
+	kindBootstrap:       construct[Bootstrap],
+	kindRaiseEpoch:      construct[RaiseEpoch],
+	kindTick:            construct[Tick],
+	kindRedact:          construct[Redact],
+	kindImport:          construct[Import],
+	kindCountDuplicates: construct[CountDuplicates],
+	kindWithdrawSession: construct[WithdrawSession],
+	kindGuard:           construct[RecordGuard],
+	kindRaiseLevel:      construct[RaiseLevel],
+	kindPutDocument:     construct[PutDocument],
+	kindDeleteDocument:  construct[DeleteDocument],
+	kindCloseSession:    construct[CloseSession],
+	kindRestore:         construct[Restore],
+	kindFinishRestore:   construct[FinishRestore],
+}
+
+func construct[T any, P interface {
+	*T
+	Command
+}]() Command {
+	return P(new(T))
+}
+
+// newCommand returns an empty command of a kind, or nil if this build has no such kind.
 func newCommand(k kind) Command {
-	switch k {
-	case kindSubmit:
-		return new(Submit)
-	case kindOpen:
-		return new(Open)
-	case kindReport:
-		return new(Report)
-	case kindAbandon:
-		return new(Abandon)
-	case kindEndSession:
-		return new(EndSession)
-	case kindReportFinding:
-		return new(ReportFinding)
-	case kindSuspend:
-		return new(Suspend)
-	case kindWakeUp:
-		return new(WakeUp)
-	case kindCancel:
-		return new(Cancel)
-	case kindResolve:
-		return new(Resolve)
-	case kindDecideApproval:
-		return new(DecideApproval)
-	case kindRetry:
-		return new(Retry)
-	case kindFreeKey:
-		return new(FreeKey)
-	case kindSealKey:
-		return new(SealKey)
-	case kindBeginUndo:
-		return new(BeginUndo)
-	case kindPassPivot:
-		return new(PassPivot)
-	case kindExpire:
-		return new(Expire)
-	case kindBootstrap:
-		return new(Bootstrap)
-	case kindRaiseEpoch:
-		return new(RaiseEpoch)
-	case kindTick:
-		return new(Tick)
-	case kindRedact:
-		return new(Redact)
-	case kindImport:
-		return new(Import)
-	case kindCountDuplicates:
-		return new(CountDuplicates)
-	case kindWithdrawSession:
-		return new(WithdrawSession)
-	case kindGuard:
-		return new(RecordGuard)
-	case kindRaiseLevel:
-		return new(RaiseLevel)
-	case kindPutDocument:
-		return new(PutDocument)
-	case kindPromoteDocument:
-		return new(PromoteDocument)
-	case kindDeleteDocument:
-		return new(DeleteDocument)
-	case kindCloseSession:
-		return new(CloseSession)
-	case kindRestore:
-		return new(Restore)
-	case kindFinishRestore:
-		return new(FinishRestore)
+	if int(k) >= len(newCommands) || newCommands[k] == nil {
+		return nil
 	}
-	return nil
+	return newCommands[k]()
 }
 
 // transcode writes or reads v, and reports whether its type has a handwritten coder. The types are listed here, instead of an

@@ -20,8 +20,7 @@ type Submission struct {
 	Reason      string      `cbor:"6,keyasint,omitempty"` // why a person has submitted it; "": a program has
 }
 
-// Submit creates a flight without running it. With a Queue it is a job, which the workers of its action claim; that needs
-// LevelJobs.
+// Submit creates a flight without running it. With a Queue it is a job, which the workers of its action claim.
 type Submit struct {
 	Key        Key        `cbor:"1,keyasint"`
 	Submission Submission `cbor:"2,keyasint"`
@@ -95,7 +94,7 @@ type WithdrawSession struct {
 
 // CloseSession gives up a session at the request of its owner. With DecisionAccepted, the session holds no flight at all; the
 // state machine remembers it as ended for MaxOpenLife, and nothing opens under it any more: then its etcd lease may be revoked.
-// With DecisionBusy, it holds a flight, and nothing changes. It needs LevelRestore.
+// With DecisionBusy, it holds a flight, and nothing changes.
 type CloseSession struct {
 	Session    SessionID `cbor:"1,keyasint"`
 	StoreEpoch uint32    `cbor:"2,keyasint,omitempty"`
@@ -247,7 +246,7 @@ type RecordGuard struct {
 }
 
 // Tick carries nothing but the leader's time, so that the clock of an idle ledger advances. With StepTo it is a step of the
-// clock: the ledger's time becomes StepTo, unless it is later already. A step needs LevelRestore.
+// clock: the ledger's time becomes StepTo, unless it is later already.
 type Tick struct {
 	StepTo Time `cbor:"1,keyasint,omitempty"`
 }
@@ -257,7 +256,8 @@ const MaxEndSessionFlights = 256
 
 type kind uint8
 
-// The numbers of the commands in version 1 of the codec. They must never change: logs and snapshots contain them.
+// The numbers of the commands in version 1 of the codec. From the first release on they never change: logs and snapshots
+// contain them.
 const (
 	kindSubmit          kind = 1
 	kindOpen            kind = 2
@@ -285,12 +285,11 @@ const (
 	kindGuard           kind = 24
 	kindRaiseLevel      kind = 25
 	kindPutDocument     kind = 26
-	kindPromoteDocument kind = 27
-	kindDeleteDocument  kind = 28
-	kindCloseSession    kind = 29
-	kindRestore         kind = 30
-	kindFinishRestore   kind = 31
-	kindPassPivot       kind = 32
+	kindDeleteDocument  kind = 27
+	kindCloseSession    kind = 28
+	kindRestore         kind = 29
+	kindFinishRestore   kind = 30
+	kindPassPivot       kind = 31
 )
 
 func (c *Submit) Target() Key          { return c.Key }
@@ -320,7 +319,6 @@ func (c *Import) Target() Key          { return c.Key }
 func (c *CountDuplicates) Target() Key { return c.Key }
 func (c *RaiseLevel) Target() Key      { return Key{} }
 func (c *PutDocument) Target() Key     { return Key{} }
-func (c *PromoteDocument) Target() Key { return Key{} }
 func (c *DeleteDocument) Target() Key  { return Key{} }
 func (c *CloseSession) Target() Key    { return Key{} }
 func (c *Restore) Target() Key         { return Key{} }
@@ -353,7 +351,6 @@ func (c *Import) kind() kind          { return kindImport }
 func (c *CountDuplicates) kind() kind { return kindCountDuplicates }
 func (c *RaiseLevel) kind() kind      { return kindRaiseLevel }
 func (c *PutDocument) kind() kind     { return kindPutDocument }
-func (c *PromoteDocument) kind() kind { return kindPromoteDocument }
 func (c *DeleteDocument) kind() kind  { return kindDeleteDocument }
 func (c *CloseSession) kind() kind    { return kindCloseSession }
 func (c *Restore) kind() kind         { return kindRestore }
@@ -362,8 +359,8 @@ func (c *FinishRestore) kind() kind   { return kindFinishRestore }
 // keyless reports whether commands of this kind have no key.
 func (k kind) keyless() bool {
 	switch k {
-	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard, kindRaiseLevel, kindPutDocument, kindPromoteDocument,
-		kindDeleteDocument, kindCloseSession, kindRestore, kindFinishRestore:
+	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard, kindRaiseLevel, kindPutDocument, kindDeleteDocument,
+		kindCloseSession, kindRestore, kindFinishRestore:
 		return true
 	}
 	return false

@@ -87,31 +87,21 @@ func (id DocumentID) check() error {
 // Document is a named and versioned piece of configuration. The ledger does not read its bodies.
 type Document struct {
 	ID        DocumentID  `cbor:"1,keyasint"`
-	Version   Version     `cbor:"2,keyasint"`           // of the last change; the next change must name it
-	Previous  Version     `cbor:"3,keyasint,omitzero"`  // the version that the last change named: a repeat of it is recognised
-	Body      []byte      `cbor:"4,keyasint,omitempty"` // the body in force; nil: only a draft exists
-	Draft     []byte      `cbor:"5,keyasint,omitempty"` // put as a draft and not promoted yet
-	CreatedAt Time        `cbor:"6,keyasint,omitempty"`
-	Changed   Attribution `cbor:"7,keyasint,omitzero"` // the last change
+	Version   Version     `cbor:"2,keyasint"`          // of the last change; the next change must name it
+	Previous  Version     `cbor:"3,keyasint,omitzero"` // the version that the last change named: a repeat of it is recognised
+	Body      []byte      `cbor:"4,keyasint,omitempty"`
+	CreatedAt Time        `cbor:"5,keyasint,omitempty"`
+	Changed   Attribution `cbor:"6,keyasint,omitzero"` // the last change
 }
 
-// PutDocument writes the body of a document, or its draft. Expect is the version that the author has seen; zero: the
-// document must not exist.
+// PutDocument writes the body of a document. Expect is the version that the author has seen; zero: the document must not
+// exist.
 type PutDocument struct {
 	ID     DocumentID `cbor:"1,keyasint"`
 	Expect Version    `cbor:"2,keyasint,omitzero"`
 	Body   []byte     `cbor:"3,keyasint,omitempty"`
-	Draft  bool       `cbor:"4,keyasint,omitempty"` // the body in force stays until a PromoteDocument
-	Actor  string     `cbor:"5,keyasint,omitempty"`
-	Reason string     `cbor:"6,keyasint,omitempty"`
-}
-
-// PromoteDocument replaces the body in force by the draft.
-type PromoteDocument struct {
-	ID     DocumentID `cbor:"1,keyasint"`
-	Expect Version    `cbor:"2,keyasint,omitzero"`
-	Actor  string     `cbor:"3,keyasint,omitempty"`
-	Reason string     `cbor:"4,keyasint,omitempty"`
+	Actor  string     `cbor:"4,keyasint,omitempty"`
+	Reason string     `cbor:"5,keyasint,omitempty"`
 }
 
 // DeleteDocument deletes a document. The definition of a saga that is not over stays.
@@ -127,8 +117,6 @@ func DocumentEvent(c Command) (id DocumentID, kind EventKind, ok bool) {
 	switch c := c.(type) {
 	case *PutDocument:
 		return c.ID, EventDocumentPut, true
-	case *PromoteDocument:
-		return c.ID, EventDocumentPromoted, true
 	case *DeleteDocument:
 		return c.ID, EventDocumentDeleted, true
 	}
@@ -181,15 +169,13 @@ func (d *Documents) LackDefinition(c Command) bool {
 	if !ok || !s.Submission.Policy.Saga {
 		return false
 	}
-	doc := d.byID[DefinitionID(s.Key.Namespace(), s.Submission.Policy.Definition)]
-	return doc == nil || doc.Body == nil
+	return d.byID[DefinitionID(s.Key.Namespace(), s.Submission.Policy.Definition)] == nil
 }
 
 // Apply applies a command about a document, by rules that read nothing but h, d and c, and due for the sagas that are not over.
 // DecisionAccepted: the document is as the command wants it, now or since the first delivery of the command; Reply.Changed is set if it
-// changed just now. DecisionFailedPrecondition: the document has another version than the expected one, has no draft to promote, or is the
-// definition of a saga that is not over. DecisionNotFound: there is no document to promote or to delete. Reply.Document is the document
-// after the command.
+// changed just now. DecisionFailedPrecondition: the document has another version than the expected one, or is the definition of a
+// saga that is not over. Reply.Document is the document after the command.
 func (d *Documents) Apply(h *Header, due *Due, c Command) Reply {
 	var decision Decision
 	var id DocumentID
@@ -198,9 +184,6 @@ func (d *Documents) Apply(h *Header, due *Due, c Command) Reply {
 	case *PutDocument:
 		id = c.ID
 		decision, changed = d.put(h, c)
-	case *PromoteDocument:
-		id = c.ID
-		decision, changed = d.promote(h, c)
 	case *DeleteDocument:
 		id = c.ID
 		decision, changed = d.delete(due, c)
@@ -216,40 +199,15 @@ func (d *Documents) put(h *Header, c *PutDocument) (_ Decision, changed bool) {
 	case old == nil && !d.hasRoom(c.ID.Namespace):
 		return DecisionExhausted, false
 	case old != nil && old.Version != c.Expect:
-		now := old.Body
-		if c.Draft {
-			now = old.Draft
-		}
-		return repeatedChange(old, c.Expect, bytes.Equal(now, c.Body), c.Actor, c.Reason), false
+		return c.answerOutdated(old), false
 	}
 	next := &Document{ID: c.ID, CreatedAt: h.Now}
 	if old != nil {
 		*next = *old
 	}
-	next.record(h, c.Expect, c.Actor, c.Reason)
-	if c.Draft {
-		next.Draft = c.Body
-	} else {
-		next.Body, next.Draft = c.Body, nil
-	}
+	next.Body, next.Previous, next.Version = c.Body, c.Expect, h.Version
+	next.Changed = Attribution{Actor: Sanitize(c.Actor), Reason: Sanitize(c.Reason), At: h.Now}
 	d.Restore(next)
-	return DecisionAccepted, true
-}
-
-func (d *Documents) promote(h *Header, c *PromoteDocument) (_ Decision, changed bool) {
-	old := d.byID[c.ID]
-	switch {
-	case old == nil:
-		return DecisionNotFound, false
-	case old.Version != c.Expect:
-		return repeatedChange(old, c.Expect, old.Draft == nil, c.Actor, c.Reason), false
-	case old.Draft == nil:
-		return DecisionFailedPrecondition, false
-	}
-	next := *old
-	next.Body, next.Draft = old.Draft, nil
-	next.record(h, c.Expect, c.Actor, c.Reason)
-	d.byID[c.ID] = &next
 	return DecisionAccepted, true
 }
 
@@ -269,15 +227,10 @@ func (d *Documents) delete(due *Due, c *DeleteDocument) (_ Decision, changed boo
 	return DecisionAccepted, true
 }
 
-// record notes who changed the document, and which version that person had seen.
-func (d *Document) record(h *Header, seen Version, actor, reason string) {
-	d.Previous, d.Version = seen, h.Version
-	d.Changed = Attribution{Actor: Sanitize(actor), Reason: Sanitize(reason), At: h.Now}
-}
-
-// repeatedChange answers a change that names an older version: it is accepted if it is a repeat of the last change.
-func repeatedChange(now *Document, expect Version, same bool, actor, reason string) Decision {
-	if same && now.Previous == expect && now.Changed.Actor == Sanitize(actor) && now.Changed.Reason == Sanitize(reason) {
+// answerOutdated answers a change that names an older version than the present one: it is accepted if it is a repeat of the last
+// change.
+func (c *PutDocument) answerOutdated(now *Document) Decision {
+	if bytes.Equal(now.Body, c.Body) && now.Previous == c.Expect && now.Changed.Actor == Sanitize(c.Actor) && now.Changed.Reason == Sanitize(c.Reason) {
 		return DecisionAccepted
 	}
 	return DecisionFailedPrecondition
@@ -290,8 +243,6 @@ func checkDocumentCommand(c Command) error {
 		if len(c.Body) == 0 || len(c.Body) > MaxDocument {
 			return &InvalidError{Field: "body", Detail: "a document has from 1 byte to 64 KiB"}
 		}
-		return c.ID.check()
-	case *PromoteDocument:
 		return c.ID.check()
 	case *DeleteDocument:
 		return c.ID.check()

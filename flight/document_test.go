@@ -42,9 +42,8 @@ func TestDocument_ChangesAreBoundToAVersion(t *testing.T) {
 
 	seen := first.Document.Version
 	for name, c := range map[string]flight.Command{
-		"put":     &flight.PutDocument{ID: documentID, Expect: flight.Version{Index: 99}, Body: []byte("two")},
-		"promote": &flight.PromoteDocument{ID: documentID, Expect: seen}, // there is no draft
-		"delete":  &flight.DeleteDocument{ID: documentID, Expect: flight.Version{Index: 99}},
+		"put":    &flight.PutDocument{ID: documentID, Expect: flight.Version{Index: 99}, Body: []byte("two")},
+		"delete": &flight.DeleteDocument{ID: documentID, Expect: flight.Version{Index: 99}},
 	} {
 		r := l.apply(c)
 		require.Equal(t, flight.DecisionFailedPrecondition, r.Decision, name)
@@ -53,7 +52,6 @@ func TestDocument_ChangesAreBoundToAVersion(t *testing.T) {
 	}
 	missing := flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: "missing"}
 	require.Equal(t, flight.DecisionFailedPrecondition, l.apply(&flight.PutDocument{ID: missing, Expect: seen, Body: []byte("x")}).Decision)
-	require.Equal(t, flight.DecisionNotFound, l.apply(&flight.PromoteDocument{ID: missing, Expect: seen}).Decision)
 }
 
 // Every command may arrive again, right after it or later, and is answered as the first time.
@@ -71,11 +69,8 @@ func TestDocument_RepeatsChangeNothing(t *testing.T) {
 		return r
 	}
 	r := twice(&flight.PutDocument{ID: documentID, Body: []byte("one"), Actor: "ann"})
-	r = twice(&flight.PutDocument{ID: documentID, Expect: r.Document.Version, Body: []byte("two"), Draft: true, Actor: "ann"})
-	require.Equal(t, "one", string(r.Document.Body))
-	r = twice(&flight.PromoteDocument{ID: documentID, Expect: r.Document.Version, Actor: "ann"})
+	r = twice(&flight.PutDocument{ID: documentID, Expect: r.Document.Version, Body: []byte("two"), Actor: "ann"})
 	require.Equal(t, "two", string(r.Document.Body))
-	require.Nil(t, r.Document.Draft)
 	twice(&flight.DeleteDocument{ID: documentID, Expect: r.Document.Version, Actor: "ann"})
 	require.Nil(t, l.documents.Get(documentID))
 }
@@ -91,14 +86,9 @@ func TestDocument_RandomCommands(t *testing.T) {
 			expect := rapid.SampledFrom(versions).Draw(rt, "expect")
 			before := l.documents.Get(id)
 			var c flight.Command
-			switch rapid.IntRange(0, 3).Draw(rt, "command") {
-			case 0:
+			if rapid.Bool().Draw(rt, "put") {
 				c = &flight.PutDocument{ID: id, Expect: expect, Body: []byte(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "body"))}
-			case 1:
-				c = &flight.PutDocument{ID: id, Expect: expect, Body: []byte("draft"), Draft: true}
-			case 2:
-				c = &flight.PromoteDocument{ID: id, Expect: expect}
-			default:
+			} else {
 				c = &flight.DeleteDocument{ID: id, Expect: expect}
 			}
 			reply := l.apply(c)
@@ -114,7 +104,7 @@ func TestDocument_RandomCommands(t *testing.T) {
 			}
 			if after != nil {
 				versions = append(versions, after.Version)
-				require.False(rt, after.Body == nil && after.Draft == nil)
+				require.NotEmpty(rt, after.Body)
 			}
 		}
 	})
@@ -125,7 +115,7 @@ func TestDocument_Bounds(t *testing.T) {
 		"empty body":     &flight.PutDocument{ID: documentID},
 		"long body":      &flight.PutDocument{ID: documentID, Body: make([]byte, flight.MaxDocument+1)},
 		"namespace":      &flight.PutDocument{ID: flight.DocumentID{Namespace: "a/b", Kind: "token", Name: "n"}, Body: []byte("x")},
-		"no name":        &flight.PromoteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "token"}},
+		"no name":        &flight.DeleteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "token"}},
 		"kind with NUL":  &flight.DeleteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "to\x00ken", Name: "n"}},
 		"invalid spaces": &flight.DeleteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "token", Name: "n n"}},
 	} {
@@ -163,15 +153,12 @@ func TestDocument_Bounds(t *testing.T) {
 func TestRaiseLevel(t *testing.T) {
 	v := flight.View{}
 	require.Equal(t, flight.LevelBase, v.Header.FeatureLevel())
-	for _, c := range []struct{ raise, want uint32 }{{flight.LevelDocuments, flight.LevelDocuments}, {flight.LevelBase, flight.LevelDocuments}, {flight.MaxLevel, flight.MaxLevel}} {
+	for _, c := range []struct{ raise, want uint32 }{{3, 3}, {flight.LevelBase, 3}, {4, 4}} {
 		var r flight.Reply
 		v, r = flight.Apply(v, &flight.RaiseLevel{Level: c.raise})
 		require.Equal(t, flight.DecisionAccepted, r.Decision)
 		require.Equal(t, c.want, v.Header.FeatureLevel())
 	}
-	after, r := flight.Apply(v, &flight.RaiseLevel{Level: flight.MaxLevel + 1})
-	require.Equal(t, flight.DecisionFailedPrecondition, r.Decision)
-	require.Equal(t, v, after)
 }
 
 // Every command in which a person is named has a line in the audit log.
@@ -238,7 +225,7 @@ func TestDocument_ASagaKeepsItsDefinition(t *testing.T) {
 	const depth = 6
 	for order := range 6 * 6 * 6 * 6 * 6 * 6 {
 		w := &world{ledgerOfDocuments: ledgerOfDocuments{due: flight.NewDue()}}
-		w.header.StoreEpoch, w.header.LeaseEpoch, w.header.Level = 1, 1, flight.MaxLevel
+		w.header.StoreEpoch, w.header.LeaseEpoch = 1, 1
 		for range depth {
 			commands[order%len(commands)](w)
 			order /= len(commands)
@@ -248,17 +235,15 @@ func TestDocument_ASagaKeepsItsDefinition(t *testing.T) {
 	}
 }
 
-// The position of a target of notifications is no decision of a person, and both of its documents come under their feature level.
+// The position of a target of notifications is no decision of a person.
 func TestNotifyDocuments(t *testing.T) {
 	id := func(kind string) flight.DocumentID {
 		return flight.DocumentID{Namespace: flight.AllNamespaces, Kind: kind, Name: "oncall"}
 	}
 	for _, kind := range []string{flight.KindNotify, flight.KindNotified} {
 		for _, c := range []flight.Command{&flight.PutDocument{ID: id(kind), Body: []byte("x")}, &flight.DeleteDocument{ID: id(kind)}} {
-			require.Equal(t, flight.LevelNotify, flight.RequiredLevel(c))
 			_, audited := flight.Audit(c, 1)
 			require.Equal(t, kind == flight.KindNotify, audited)
 		}
 	}
-	require.Equal(t, flight.LevelDocuments, flight.RequiredLevel(&flight.PutDocument{ID: id(flight.KindToken)}))
 }

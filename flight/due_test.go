@@ -183,9 +183,6 @@ func TestDue_SagaIsNoJob(t *testing.T) {
 	later.Now = later.Now.Add(time.Hour)
 	require.Empty(t, slices.Collect(d.Overdue(&later)), "the time-out of a driver ends by its next Open")
 	require.Equal(t, []flight.ID{saga.ID}, slices.Collect(d.DueSagas()))
-	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Submission: flight.Submission{Policy: flight.Policy{Saga: true}}}))
-	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{Action: "book"}}))
-	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.PassPivot{}))
 }
 
 // Workers claim a job by the action that its submission names, else by the name of its key.
@@ -393,8 +390,4 @@ func TestDue_RunAt(t *testing.T) {
 	late, _ := applyTo(d, nil, 700, 2, &flight.Submit{Key: flight.MustKey("test/charge/order-2"), Queue: &flight.Queue{RunAt: 500}})
 	require.Equal(t, flight.StateReady, late.State)
 	require.Equal(t, flight.Time(700), late.Place.Due, "not before its submission")
-	require.Equal(t, flight.LevelJobs, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{}}))
-	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Submit{}))
-	require.Equal(t, flight.LevelJobs, flight.RequiredLevel(&flight.Suspend{Wake: flight.Wake{Callback: true}}))
-	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Suspend{}))
 }

@@ -22,7 +22,7 @@ type Header struct {
 	Reconciling  bool    `cbor:"11,keyasint,omitempty"` // restored: nothing opens before FinishRestore, which waits for EpochHold
 	RestoredFrom uint32  `cbor:"12,keyasint,omitempty"` // the store epoch that the last Restore left; 0: never restored
 
-	// Steps is the sum of all steps of the ledger's clock; see Flight.HolderTime. From LevelRestore on.
+	// Steps is the sum of all steps of the ledger's clock; see Flight.HolderTime.
 	Steps time.Duration `cbor:"13,keyasint,omitempty"`
 }
 

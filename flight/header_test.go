@@ -54,8 +54,6 @@ func TestHeader_Step(t *testing.T) {
 	}
 	v, _ = flight.Apply(v, &flight.Tick{StepTo: start})
 	require.Equal(t, start.Add(time.Hour), v.Header.Now)
-	require.Equal(t, flight.LevelRestore, flight.RequiredLevel(&flight.Tick{StepTo: start}))
-	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Tick{}))
 }
 
 // TestHeader_RecordGuard: the stored counter only rises, and belongs to the present lease epoch.

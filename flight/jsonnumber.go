@@ -31,18 +31,33 @@ func checkNumber(w string) string {
 	if size := math.Abs(f); size > maxExactInteger && size < minExponentForm { // 1e16: its canonical form would be rejected
 		return detailInteger
 	}
-	if decimalOf(w) != decimalOf(strconv.FormatFloat(f, 'e', -1, 64)) {
+	if CompareNumbers(w, strconv.FormatFloat(f, 'e', -1, 64)) != 0 {
 		return "a double does not hold this number exactly; send it as a string"
 	}
 	return ""
 }
 
+// CompareNumbers compares the values of two numbers in the grammar of JSON, exactly.
+func CompareNumbers(a, b string) int {
+	x, y := decimalOf(a), decimalOf(b)
+	if x.sign != y.sign || x.sign == 0 {
+		return x.sign - y.sign
+	}
+	switch {
+	case x.exponent != y.exponent && (x.exponent > y.exponent) == (x.sign > 0):
+		return 1
+	case x.exponent != y.exponent:
+		return -1
+	}
+	return x.sign * strings.Compare(x.digits, y.digits)
+}
+
 // decimal is the value of a number as 0.digits times 10^exponent, without zeros at either end of the digits. The
-// number 0 is the zero value. Equal numbers have equal decimals.
+// number 0 is the zero value.
 type decimal struct {
+	sign     int
 	digits   string
 	exponent int
-	negative bool
 }
 
 // decimalOf reads a number in the grammar of JSON.
@@ -50,8 +65,8 @@ func decimalOf(w string) decimal {
 	w, negative := strings.CutPrefix(w, "-")
 	mantissa, exponent := w, 0
 	if at := strings.IndexAny(w, "eE"); at >= 0 {
-		// Atoi returns its bounds for an exponent that is too long. No double has such an exponent.
-		exponent, _ = strconv.Atoi(w[at+1:])
+		exponent, _ = strconv.Atoi(w[at+1:]) // its bounds for an exponent that is too long, which no double has
+		exponent = min(max(exponent, -1<<40), 1<<40)
 		mantissa = w[:at]
 	}
 	whole, fraction, _ := strings.Cut(mantissa, ".")
@@ -60,9 +75,9 @@ func decimalOf(w string) decimal {
 	if significant == "" {
 		return decimal{}
 	}
-	return decimal{
-		digits:   strings.TrimRight(significant, "0"),
-		exponent: exponent + len(whole) - (len(all) - len(significant)),
-		negative: negative,
+	d := decimal{sign: 1, digits: strings.TrimRight(significant, "0"), exponent: exponent + len(whole) - (len(all) - len(significant))}
+	if negative {
+		d.sign = -1
 	}
+	return d
 }

@@ -103,8 +103,8 @@ func ParseKey(s string) (Key, error) {
 }
 
 // ParseStoredKey parses a full key that this system has accepted before: from a log entry, a snapshot, a claim or a spooled
-// report. It accepts every key that ParseKey accepts, and ids that are not in Unicode normalization form C, because older
-// logs may hold such keys and an undecodable entry stops every node. Errors are *InvalidError.
+// report. It accepts every key that ParseKey accepts, and ids that are not in Unicode normalization form C, because a build
+// with other Unicode tables may have stored such keys and an undecodable entry stops every node. Errors are *InvalidError.
 func ParseStoredKey(s string) (Key, error) {
 	namespace, rest, ok := strings.Cut(s, "/")
 	if !ok {

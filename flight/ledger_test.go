@@ -71,7 +71,7 @@ type nonceRef struct {
 
 func newLedger(keys ...flight.Key) *ledger {
 	h := testHeader
-	h.Version, h.Level = flight.Version{Index: 1}, flight.MaxLevel
+	h.Version = flight.Version{Index: 1}
 	return &ledger{header: h, keys: keys}
 }
 

@@ -67,7 +67,7 @@ var mutants = []mutant{
 	{"a restored attempt proceeds with its old token", "apply.go", "reply.Token = v.Header.TokenOf(v.Flight.Newest())", "reply.Token = v.Flight.Newest().Token()"},
 	{"a fenced report lands", "apply_report.go", "c.Generation == f.Generation && t.isTokenOf(a, c.Token)", "c.Generation == f.Generation && a.StoreEpoch >= c.Token.StoreEpoch"},
 	{"a report of an old generation lands", "apply_report.go", "a != nil && c.Generation == f.Generation && t.isTokenOf(a, c.Token)", "a != nil && a.Number >= c.Token.Number && (t.isTokenOf(a, c.Token) || c.Generation != f.Generation)"},
-	{"a second copy of a report is evidence", "apply_report.go", "t.header.FeatureLevel() >= LevelNotify && t.needsNoEvidence(c)", "t.header.FeatureLevel() > MaxLevel && t.needsNoEvidence(c)"},
+	{"a second copy of a report is evidence", "apply_report.go", "case t.needsNoEvidence(c):", "case t.needsNoEvidence(c) && t.header.Now < 0:"},
 	{"a copy of a report of an attempt that is not stored is evidence", "apply_report.go", "if len(f.Attempts) == MaxAttempts && c.Token.StoreEpoch == t.header.StoreEpoch && c.Token.Number < f.Attempts[0].Number {", "if f == nil {"},
 	{"a report of another generation is no evidence", "apply_report.go", "if f == nil || c.Generation != f.Generation || c.Outcome.Final() {", "if f == nil || c.Outcome.Final() {"},
 	{"a report of an attempt that a restore has lost is no evidence", "apply_report.go", "len(f.Attempts) == MaxAttempts && c.Token.StoreEpoch == t.header.StoreEpoch && c", "len(f.Attempts) == MaxAttempts && c"},

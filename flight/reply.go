@@ -121,7 +121,6 @@ const (
 	EventRedacted
 	EventImported
 	EventDocumentPut // this and the following kinds are about a document, and stored in no history
-	EventDocumentPromoted
 	EventDocumentDeleted
 	EventPivotPassed // of a saga
 )
@@ -129,6 +128,6 @@ const (
 var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "verifying",
 	"verification_reported", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
 	"retried", "freed", "sealed", "suspended", "woken", "undo_begun", "expired", "duplicates", "redacted", "imported",
-	"document_put", "document_promoted", "document_deleted", "pivot_passed"}
+	"document_put", "document_deleted", "pivot_passed"}
 
 func (k EventKind) String() string { return wordOf(eventNames[:], k) }

@@ -113,7 +113,6 @@ func TestCloseSession_Admit(t *testing.T) {
 	require.Equal(t, flight.DecisionBusy, c.Admit(&h, 1))
 	h.StoreEpoch++
 	require.Equal(t, flight.DecisionFenced, c.Admit(&h, 0))
-	require.Equal(t, flight.LevelRestore, flight.RequiredLevel(c))
 }
 
 // An ended session is remembered until every Open that names it has expired, counted from the last proof.

@@ -30,6 +30,3 @@ func (f *Flight) Span(a *Attempt) Trace {
 	copy(span[16:], id[:])
 	return span
 }
-
-// HasTraces reports whether the ledger stores the traces of attempts.
-func (h *Header) HasTraces() bool { return h.FeatureLevel() >= LevelNotify }

@@ -21,7 +21,4 @@ func TestSpan_OfAnAttempt(t *testing.T) {
 	require.Zero(t, f.Span(&flight.Attempt{Nonce: nonce1}))
 	require.Zero(t, f.Span(nil))
 	require.Empty(t, flight.Trace{}.Traceparent())
-	require.Equal(t, flight.LevelNotify, flight.RequiredLevel(&flight.Open{Trace: call}))
-	require.Equal(t, flight.LevelNotify, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{Trace: call}}))
-	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Open{}))
 }

@@ -54,7 +54,6 @@ func NewLedger() *Ledger {
 		}
 	}
 	l.apply(&flight.Bootstrap{Deployment: leasetest.Deployment, Secret: []byte("flightdtest's secret")})
-	l.apply(&flight.RaiseLevel{Level: flight.MaxLevel})
 	return l
 }
 

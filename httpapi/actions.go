@@ -31,7 +31,7 @@ func (ds *documentStore) policyOf(namespace, action string) (*wire.ActionPolicy,
 		return nil, nil
 	}
 	doc := ds.documents.Document(flight.DocumentID{Namespace: namespace, Kind: flight.KindAction, Name: action})
-	if doc == nil || doc.Body == nil {
+	if doc == nil {
 		return nil, nil
 	}
 	p, bad := wire.DecodeActionPolicy(doc.Body)
@@ -55,7 +55,7 @@ func (ar *actionRoutes) listActions(w http.ResponseWriter, r *http.Request) erro
 	}
 	out := wire.ActionList{Actions: []wire.Action{}}
 	for _, doc := range ar.documents.Documents(flight.KindAction) {
-		if doc.ID.Namespace != ns || doc.Body == nil {
+		if doc.ID.Namespace != ns {
 			continue
 		}
 		shown, err := actionOf(doc)
@@ -74,7 +74,7 @@ func (ar *actionRoutes) getAction(w http.ResponseWriter, r *http.Request) error 
 		return bad
 	}
 	doc := ar.documents.Document(id)
-	if doc == nil || doc.Body == nil {
+	if doc == nil {
 		return &wire.Invalid{Code: wire.NotFound, Hint: "create it with flightd actions apply, or check the name and the namespace",
 			FieldError: wire.FieldError{Detail: "the action has no document; its jobs have the policies of their submissions, else hold"}}
 	}
@@ -222,7 +222,7 @@ func (ar *actionRoutes) changeAction(r *http.Request, id flight.DocumentID, req 
 
 // writeAction answers a change with the document as it is now.
 func (ar *actionRoutes) writeAction(w http.ResponseWriter, r *http.Request, id flight.DocumentID, out *wire.ActionAnswer, dryRun bool) error {
-	if doc := ar.documents.Document(id); doc != nil && doc.Body != nil && !dryRun {
+	if doc := ar.documents.Document(id); doc != nil && !dryRun {
 		var err error
 		if out.Action, err = actionOf(doc); err != nil {
 			return err

@@ -121,7 +121,7 @@ func (fw *flightWriter) pauseOf(namespace, action string) *flight.Document {
 	if fw.documents == nil {
 		return nil
 	}
-	if doc := fw.documents.Document(flight.QueueID(namespace, action)); doc != nil && doc.Body != nil {
+	if doc := fw.documents.Document(flight.QueueID(namespace, action)); doc != nil {
 		return doc
 	}
 	return nil

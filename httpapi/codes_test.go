@@ -122,7 +122,6 @@ func TestEveryCode(t *testing.T) {
 		wire.PastPivot: func() reply {
 			trip := flight.MustKey("default/trip/pivot")
 			of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
-			d.fake.Apply(d.t, &flight.RaiseLevel{Level: flight.LevelSagas})
 			d.fake.PutDocument(d.t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
 			d.fake.Apply(d.t, &flight.Submit{Key: trip, Submission: of})
 			open := d.fake.Apply(d.t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})

@@ -94,7 +94,6 @@ func submitStep(t *testing.T, d *testServer, p flight.Policy) flight.Key {
 	hotel, err := trip.Step("hotel")
 	require.NoError(t, err)
 	of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
-	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
 	d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
 	d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
 	open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})

@@ -238,9 +238,7 @@ func traceID(r *http.Request) string {
 // traceOf returns the trace to store with what the request opens or submits; zero: none.
 func (sc *scope) traceOf(r *http.Request) flight.Trace {
 	if given := r.Header[effect.HeaderTraceparent]; sc.traces && len(given) == 1 {
-		if h := sc.ledger.Header(); h.HasTraces() {
-			return effect.SampledTrace(given[0])
-		}
+		return effect.SampledTrace(given[0])
 	}
 	return flight.Trace{}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
@@ -15,7 +14,6 @@ import (
 // document, and also after the document was deleted. A repeat of the newest change and a request without a position are answered.
 func TestDocuments_OldCopies(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{} })
-	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.MaxLevel})
 	const json = "application/json"
 	type request struct{ method, path, body string }
 	send := func(q request, index string) reply {

@@ -129,7 +129,7 @@ func (qr *queueRoutes) page(ns, after string, limit int) (page []remote.Queue, m
 	last := named(lastNamespace, lastAction)
 	for _, doc := range qr.documents.Documents(flight.KindQueue) {
 		q := named(doc.ID.Namespace, doc.ID.Name)
-		if at, listed := slices.BinarySearchFunc(page, q, remote.CompareQueues); doc.Body != nil && !listed && (ns == "" || q.Namespace == ns) && remote.CompareQueues(q, last) > 0 {
+		if at, listed := slices.BinarySearchFunc(page, q, remote.CompareQueues); !listed && (ns == "" || q.Namespace == ns) && remote.CompareQueues(q, last) > 0 {
 			page = slices.Insert(page, at, q)
 		}
 	}
@@ -144,7 +144,7 @@ func (qr *queueRoutes) show(r *http.Request, q *remote.Queue) (wire.Queue, error
 	if q.Oldest > 0 {
 		shown.OldestReadyMS = max(0, int64(qr.ledger.Now()-q.Oldest))
 	}
-	if doc := qr.documents.Document(flight.QueueID(q.Namespace, q.Action)); doc != nil && doc.Body != nil {
+	if doc := qr.documents.Document(flight.QueueID(q.Namespace, q.Action)); doc != nil {
 		shown.Paused = pausedBy(doc)
 	}
 	for _, l := range q.Stuck {

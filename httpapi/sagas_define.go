@@ -90,7 +90,7 @@ func (sr *sagaRoutes) definition(w http.ResponseWriter, r *http.Request) error {
 		return bad
 	}
 	doc := sr.store.documents.Document(flight.DefinitionID(ns, id))
-	if doc == nil || doc.Body == nil {
+	if doc == nil {
 		return noDefinition(ns, id)
 	}
 	writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, doc.Body...) })

@@ -21,7 +21,6 @@ import (
 // A namespace that is full of definitions says so, and how to delete one. The next one fits then.
 func TestSagas_TooManyDefinitions(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{} })
-	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
 	for n := range flight.MaxDocumentsOfNamespace {
 		d.fake.Apply(t, &flight.PutDocument{ID: flight.DocumentID{Namespace: "default", Kind: flight.KindSaga, Name: fmt.Sprintf("trip.%d", n+1)},
 			Body: fmt.Appendf(nil, `{"saga":"trip","version":%d,"steps":[{"name":"hotel","no_undo":true}]}`, n+1)})
@@ -52,7 +51,6 @@ func (noDefinition) Flights(*flight.Flight) (*saga.Definition, *saga.View, error
 func TestSagas_WaitWithoutTheDefinition(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &noDefinition{} })
 	trip := flight.MustKey("default/trip/1")
-	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
 	d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
 	d.fake.Apply(t, &flight.Submit{Key: trip, Submission: flight.Submission{Policy: flight.Policy{Saga: true, Definition: "trip@1"}}})
 	for _, wait := range []string{"0", "1"} {
@@ -73,7 +71,6 @@ func (noLists) List(flight.Query) (flight.Page, error) {
 // versions are counted without reading any flight.
 func TestSagas_StartAndDeletionAtOnce(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas, c.Ledger = &noDefinition{}, noLists{c.Ledger} })
-	d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
 	const path = "/v1/sagas/trip/versions/1"
 	define := func() {
 		require.Equal(t, http.StatusCreated, d.send(http.MethodPut, path, `{"saga":"trip","version":1,"steps":[{"name":"hotel","no_undo":true}]}`).status)
@@ -125,7 +122,6 @@ func TestSagas_StartAndDeletionAtOnce(t *testing.T) {
 // A worker that serves a saga sends its definition at each start. It needs no verb but work for one that is stored, and define for a new one.
 func TestSagas_DefinedByWorkers(t *testing.T) {
 	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{} })
-	g.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
 	const path, definition = "/v1/sagas/trip/versions/1", `{"saga":"trip","version":1,"steps":[{"name":"hotel","no_undo":true}]}`
 	worker, definer := g.as("billing", "worker", auth.Work), g.as("billing", "definer", auth.Work|auth.Define)
 	p := requireProblem(t, worker.do("PUT", path, definition), http.StatusForbidden, wire.Forbidden)

@@ -100,9 +100,6 @@ func (n *node) create(ctx context.Context) (deployment string, err error) {
 	if err := n.openStores(ctx); err != nil {
 		return "", err
 	}
-	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
-		return "", err
-	}
 	return n.store.Header().Deployment, ensureAdminToken(ctx, &n.cfg, n.store)
 }
 
@@ -154,7 +151,7 @@ func (c *Config) inspectData() (has bool, found []string, err error) {
 	all, err := os.ReadDir(c.Data)
 	for _, f := range all {
 		switch name := f.Name(); {
-		case name == lockName, name == placeName, strings.HasPrefix(name, durable.TempPrefix):
+		case name == lockName, strings.HasPrefix(name, durable.TempPrefix):
 		case name == "lost+found": // is in every new ext4 volume
 		case name == "ledger" && !has, name == "etcd" && etcdErr == nil:
 		case c.isInData(name, c.FirstToken.File), c.isInData(name, deploymentFile(c.FirstToken.File)):

@@ -77,7 +77,7 @@ func TestInit_NeedsAnEmptyDirectory(t *testing.T) {
 	for _, dir := range []string{"lost+found", "ledger"} {
 		require.NoError(t, os.Mkdir(filepath.Join(data, dir), 0o700))
 	}
-	for _, file := range []string{lockName, placeName, durable.TempPrefix + "1", "ledger/" + lockName, "ledger/tmp-IDENTITY"} {
+	for _, file := range []string{lockName, durable.TempPrefix + "1", "ledger/" + lockName, "ledger/tmp-IDENTITY"} {
 		require.NoError(t, os.WriteFile(filepath.Join(data, file), nil, 0o600))
 	}
 	cfg := closed(data)

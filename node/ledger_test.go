@@ -23,7 +23,6 @@ func TestStoreConformsToLedger(t *testing.T) {
 			defer cancel()
 			require.NoError(t, store.Close(ctx))
 		})
-		require.NoError(t, store.RaiseFeatureLevel(t.Context()))
 		return store
 	})
 }

@@ -203,7 +203,7 @@ func (n *node) lock() error {
 	if err := errors.Join(removeTempFiles(n.cfg.Data), removeTempFiles(filepath.Join(n.cfg.Data, "ledger"))); err != nil {
 		return err
 	}
-	if err := checkPlace(n.cfg.Data, lock); err != nil {
+	if err := checkPlace(n.cfg.Data); err != nil {
 		return err
 	}
 	n.acceptance, err = readAcceptance(n.cfg.Data)

@@ -16,8 +16,6 @@ import (
 // new file while the ledger moves. So the file in a copy of the ledger, or one that was put back, contradicts itself; a
 // directory that was moved within its file system is not a copy. A snapshot of a whole file system or virtual machine is not
 // recognised.
-//
-// Older builds have a file of this name in the data directory, with the inode number of the file LOCK.
 const placeName = "INODE"
 
 // CopiedError is returned when the ledger was copied, moved to another file system, or restored since its last start. It
@@ -35,8 +33,8 @@ func (e *CopiedError) Error() string {
 }
 
 // checkPlace returns *CopiedError unless there is no ledger, or it is where writePlace has written last. Where there is no
-// ledger it writes the file. lock is the file LOCK of the data directory.
-func checkPlace(dir string, lock *os.File) error {
+// ledger it writes the file.
+func checkPlace(dir string) error {
 	own, err := isOwnPlace(filepath.Join(dir, "ledger", placeName))
 	if !errors.Is(err, fs.ErrNotExist) {
 		if err == nil && !own {
@@ -47,10 +45,7 @@ func checkPlace(dir string, lock *os.File) error {
 	if has, err := hasLedger(dir); err != nil || !has {
 		return errors.Join(err, writePlace(dir))
 	}
-	if older, err := isOlderPlace(filepath.Join(dir, placeName), lock); err != nil || !older {
-		return errors.Join(err, &CopiedError{Dir: dir})
-	}
-	return nil // the first start of this build; writePlace follows
+	return &CopiedError{Dir: dir}
 }
 
 // hasLedger reports whether a data directory has a ledger. The files that a start leaves if it ends before there is a ledger
@@ -78,29 +73,6 @@ func isOwnPlace(path string) (bool, error) {
 	}
 	said, err := os.ReadFile(path)
 	return strings.TrimSpace(string(said)) == is, err
-}
-
-// isOlderPlace reports whether the file of an older build names the lock file, which is not newer than that file. A file
-// system may give the inode number of a deleted lock file to the one of a copy.
-func isOlderPlace(path string, lock *os.File) (bool, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	said, err := os.ReadFile(path)
-	if err != nil {
-		return false, err
-	}
-	is, err := placeOf(lock)
-	if err != nil {
-		return false, err
-	}
-	inode, birth, _ := strings.Cut(is, " ")
-	at := info.ModTime()
-	return strings.TrimSpace(string(said)) == inode && birth <= fmt.Sprintf("%d.%09d", at.Unix(), at.Nanosecond()), nil
 }
 
 // writePlace replaces the file. If the process dies during writePlace, the old file or the new one is there, and each is

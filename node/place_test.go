@@ -6,9 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -140,27 +138,4 @@ func TestRestoredDirectoryWasNotOnlyMoved(t *testing.T) {
 	require.ErrorAs(t, AcceptRestore(restored, moved), &rejected, "the word that something is missing was taken back")
 	require.NoError(t, startError(t, Dev(restored, "127.0.0.1:0")))
 	require.NoError(t, AcceptRestore(restored, moved), "it has run, and was stopped")
-}
-
-// A directory of an older build, which recorded the inode number of the lock file, is not taken for a copy. A copy is, also if
-// its lock file has the same number.
-func TestDirectoryOfAnOlderBuildIsNoCopy(t *testing.T) {
-	data := t.TempDir()
-	require.NoError(t, open(t, data, nil).stopNode())
-	require.NoError(t, os.Remove(filepath.Join(data, "ledger", placeName)))
-	lock, err := lockData(data)
-	require.NoError(t, err)
-	place, err := placeOf(lock)
-	require.NoError(t, err)
-	inode, _, _ := strings.Cut(place, " ")
-	older := filepath.Join(data, placeName)
-	require.NoError(t, os.WriteFile(older, []byte(inode+"\n"), 0o600))
-	require.NoError(t, checkPlace(data, lock))
-	var rejected *CopiedError
-	hour := time.Now().Add(-time.Hour)
-	require.NoError(t, os.Chtimes(older, hour, hour))
-	require.ErrorAs(t, checkPlace(data, lock), &rejected, "the lock file is newer")
-	require.NoError(t, os.WriteFile(older, []byte("1"+inode+"\n"), 0o600))
-	require.ErrorAs(t, checkPlace(data, lock), &rejected)
-	require.NoError(t, lock.Close())
 }

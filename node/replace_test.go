@@ -309,13 +309,13 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 	// A build that cannot read the ledger is not taken.
 	require.Eventually(t, func() bool {
 		at := c.nodes[c.leader()]
-		at.cluster.setView(c.names[away], &view{sent: time.Now(), status: status{Instance: "old build", Joins: certificate, Reads: 1}})
+		at.cluster.setView(c.names[away], &view{sent: time.Now(), status: status{Instance: "old build", Joins: certificate, Reads: flight.LevelBase - 1}})
 		a := at.act.Load()
 		if a == nil {
 			return false
 		}
 		_, err := a.replaceNode(t.Context(), at.store.Document(replacementID(c.names[away])))
-		return err != nil && strings.Contains(err.Error(), "reads feature level 1")
+		return err != nil && strings.Contains(err.Error(), "reads feature level 0")
 	}, waitLimit, time.Millisecond)
 	// After each state of the replacement that the ledger keeps, either the leader or the new node dies.
 	state := func() (r replacement, voter bool) {

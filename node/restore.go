@@ -78,8 +78,7 @@ func checkOnlyMoved(data string) error {
 	if earlier, err := readAcceptance(data); err != nil || earlier != nil && !earlier.Moved {
 		return cmp.Or[error](err, &CopiedError{Dir: data})
 	}
-	_, ofOlder := os.Stat(filepath.Join(data, placeName))
-	if _, err := os.Stat(filepath.Join(data, "ledger", placeName)); err != nil && ofOlder != nil {
+	if _, err := os.Stat(filepath.Join(data, "ledger", placeName)); err != nil {
 		return &CopiedError{Dir: data} // each start writes the file, and RestoreBackup does not
 	}
 	closed, err := clusterstore.WasClosed(filepath.Join(data, "ledger"))
@@ -135,9 +134,6 @@ func (n *node) acceptRestore(ctx context.Context) error {
 	a := n.acceptance
 	if a == nil {
 		return n.openAsked()
-	}
-	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
-		return err
 	}
 	c := &flight.Restore{From: n.store.Header().StoreEpoch, Actor: a.Actor, Reason: a.Reason, Moved: a.Moved}
 	if !a.Moved {

@@ -352,9 +352,9 @@ func (c *Condition) compare(value any) (bool, error) {
 		return false, fmt.Errorf("%s is not a number", c.Value)
 	}
 	if c.Above != nil {
-		return compareDecimals(string(number), string(c.Above)) > 0, nil
+		return flight.CompareNumbers(string(number), string(c.Above)) > 0, nil
 	}
-	return compareDecimals(string(number), string(c.Below)) < 0, nil
+	return flight.CompareNumbers(string(number), string(c.Below)) < 0, nil
 }
 
 // sameValue compares a value with a constant, which is a string, a number, a boolean or null.
@@ -366,56 +366,13 @@ func sameValue(value any, constant json.RawMessage) bool {
 	a, isNumber := value.(json.Number)
 	b, wantsNumber := want.(json.Number)
 	if isNumber && wantsNumber {
-		return compareDecimals(string(a), string(b)) == 0
+		return flight.CompareNumbers(string(a), string(b)) == 0
 	}
 	switch value.(type) {
 	case nil, bool, string:
 		return value == want
 	}
 	return false
-}
-
-// compareDecimals compares two numbers of JSON exactly.
-func compareDecimals(a, b string) int {
-	x, y := decimalOf(a), decimalOf(b)
-	if x.sign != y.sign || x.sign == 0 {
-		return x.sign - y.sign
-	}
-	switch {
-	case x.exponent != y.exponent && (x.exponent > y.exponent) == (x.sign > 0):
-		return 1
-	case x.exponent != y.exponent:
-		return -1
-	}
-	return x.sign * strings.Compare(x.digits, y.digits)
-}
-
-// decimal is 0.digits times 10^exponent, without zeros at either end of the digits.
-type decimal struct {
-	sign     int
-	digits   string
-	exponent int
-}
-
-func decimalOf(text string) decimal {
-	text, negative := strings.CutPrefix(text, "-")
-	mantissa, exponent := text, 0
-	if at := strings.IndexAny(text, "eE"); at >= 0 {
-		exponent, _ = strconv.Atoi(text[at+1:]) // its bounds for an exponent that is too long
-		exponent = min(max(exponent, -1<<40), 1<<40)
-		mantissa = text[:at]
-	}
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	all := whole + fraction
-	significant := strings.TrimLeft(all, "0")
-	if significant == "" {
-		return decimal{}
-	}
-	d := decimal{sign: 1, digits: strings.TrimRight(significant, "0"), exponent: exponent + len(whole) - (len(all) - len(significant))}
-	if negative {
-		d.sign = -1
-	}
-	return d
 }
 
 // decode reads one JSON value and keeps its numbers as they are written.

@@ -238,11 +238,8 @@ func (l *ledger) apply(e *clusterstore.LogEntry, see func(*step)) error {
 	l.sessions.ForgetExpired(l.header.Now)
 	for pos, c := range commands {
 		l.header.Version = flight.Version{Index: e.Index, Pos: uint32(pos)}
-		if flight.RequiredLevel(c) > l.header.FeatureLevel() {
-			continue // rejected
-		}
 		switch c := c.(type) {
-		case *flight.PutDocument, *flight.PromoteDocument, *flight.DeleteDocument:
+		case *flight.PutDocument, *flight.DeleteDocument:
 			l.documents.Apply(&l.header, l.due, c)
 		case *flight.EndSession:
 			if c.Admit(&l.header) == flight.DecisionAccepted {

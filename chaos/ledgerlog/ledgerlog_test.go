@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,7 +45,6 @@ func run(t *testing.T) (whole, behind string) {
 		return c
 	}
 	open()
-	do(flight.DecisionAccepted, &flight.RaiseLevel{Level: flight.MaxLevel})
 	once, doubt := flight.MustKey("n/pay/once"), flight.MustKey("n/pay/doubt")
 	late := *end(once, 1, start(once, flight.Policy{}), flight.OutcomeSucceeded)
 	do(flight.DecisionAccepted, &late) // a repeat
@@ -166,20 +164,6 @@ func files(t *testing.T, dir string) map[string]string {
 		return err
 	}))
 	return all
-}
-
-// The recorded directories of all feature levels are of processes that were killed. They hold little of the log: a redaction has removed it.
-func TestRecordedDirectoriesAreClean(t *testing.T) {
-	archives, err := filepath.Glob("../../node/testdata/formats/level-*.tar.gz")
-	require.NoError(t, err)
-	require.Len(t, archives, int(flight.MaxLevel))
-	for _, archive := range archives {
-		dir := t.TempDir()
-		require.NoError(t, exec.Command("tar", "xzf", archive, "-C", dir).Run())
-		found, n := Check(&Collected{}, read(t, dir))
-		require.Empty(t, found)
-		require.Equal(t, []int{2, 1}, []int{n.States, n.Seen.Events["reported"]}, "%+v", n)
-	}
 }
 
 func TestDamagedLogsAreFound(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // The holder of a key is lost, another one takes over, and the first one goes on as if nothing had happened.
 func TestSeen_TwoHolders(t *testing.T) {
-	l, err := newLedger(&clusterstore.Image{Header: flight.Header{StoreEpoch: 1, LeaseEpoch: 1, Level: flight.MaxLevel, Now: 1000}}, nil, nil)
+	l, err := newLedger(&clusterstore.Image{Header: flight.Header{StoreEpoch: 1, LeaseEpoch: 1, Now: 1000}}, nil, nil)
 	require.NoError(t, err)
 	seen := new(Seen)
 	w := newWatch(seen)

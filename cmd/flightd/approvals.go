@@ -32,7 +32,7 @@ func newApprovalsListCommand(a *cli.App) *cobra.Command {
 		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listFlights(cmd.Context(), a, q, "approvals", oldest(approvalSince, "await approval", "younger one is", "younger ones are"), func(b *strings.Builder, c *client.Client, waiting []client.Flight) {
-				inputs, now := shortInputs(cmd.Context(), a, c, waiting), time.Now()
+				inputs, now := shortInputs(cmd.Context(), c, waiting), time.Now()
 				rows := make([][]string, 0, len(waiting))
 				for i, f := range waiting {
 					r := cmp.Or(f.Approval, &wire.ApprovalRequest{})

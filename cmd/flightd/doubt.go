@@ -81,7 +81,7 @@ first. A flight that changes meanwhile is skipped and counted.
 			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				if len(args) == 0 {
 					return many.decideMany(cmd.Context(), a, c, meaning, func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
-						doubtTable(b, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
+						doubtTable(b, doubts, shortInputs(cmd.Context(), c, doubts), time.Now())
 					}, func(id flight.ID, f *client.Flight) error {
 						_, err := c.Resolve(cmd.Context(), id, f.Version, r)
 						return err

@@ -32,7 +32,7 @@ answered without another effect and when the last one came, the beginning of the
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listFlights(cmd.Context(), a, q, "doubts", oldest(doubtSince, "are in doubt", "younger doubt is", "younger doubts are"), func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
-				doubtTable(b, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
+				doubtTable(b, doubts, shortInputs(cmd.Context(), c, doubts), time.Now())
 			})
 		},
 	}
@@ -88,7 +88,7 @@ func doubtTable(b *strings.Builder, doubts []client.Flight, inputs []string, now
 const maxShortInput = 40
 
 // shortInputs returns the beginnings of the inputs of flights, or "" where there is none, or where it cannot be read.
-func shortInputs(ctx context.Context, a *cli.App, c *client.Client, flights []client.Flight) []string {
+func shortInputs(ctx context.Context, c *client.Client, flights []client.Flight) []string {
 	inputs := make([]string, len(flights))
 	var readers sync.WaitGroup // waited for below
 	slots := make(chan struct{}, 8)

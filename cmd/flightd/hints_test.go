@@ -62,7 +62,6 @@ func TestDev_StartErrorsHaveHints(t *testing.T) {
 		"another deployment":  {&node.WrongDeploymentError{}, cli.ExitConfig, "correct FLIGHTD_DEPLOYMENT"},
 		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), cli.ExitConfig, "stop the flightd"},
 		"newer":               {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), cli.ExitConfig, "wrote it"},
-		"older":               {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), cli.ExitConfig, "wrote it"},
 		"etcd forgot":         {&lease.RegressedError{}, cli.ExitConfig, "--raise-lease-epoch"},
 		"broken etcd":         {&node.EtcdError{Dir: "/d/etcd", Cause: errors.New("its log is gone")}, cli.ExitConfig, "move /d/etcd away"},
 		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, cli.ExitFailed, "free space"},

@@ -195,7 +195,7 @@ func receiptLine(ctx context.Context, from *client.Client, to string, f *client.
 		return nil, nil
 	}
 	if key, err = flight.NewKey(to, key.Name(), key.BusinessID()); err != nil {
-		return nil, nil // stored by an older version, which did not demand Unicode normalization form C
+		return nil, nil // stored by a build with other Unicode tables, by which the id was in normalization form C
 	}
 	line := &client.ImportLine{Key: key.String(), Outcome: f.Receipt.Outcome, Fingerprint: f.Fingerprint,
 		CreatedAt: f.CreatedAt.UTC().Format(time.RFC3339Nano), FinishedAt: f.FinishedAt.UTC().Format(time.RFC3339Nano),

@@ -62,7 +62,7 @@ func startError(err error, cfg *node.Config) error {
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "stop the flightd that uses the data directory"}
 	case isAnyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
-	case isAnyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
+	case errors.Is(err, clusterstore.ErrNewer):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
 	case isAnyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"}

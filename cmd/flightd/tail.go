@@ -82,7 +82,7 @@ func followEvents(ctx context.Context, a *cli.App, c *client.Client, q client.Ev
 			if ctx.Err() != nil {
 				return nil // ended by Ctrl-C
 			}
-			return expiredError(a, err)
+			return expiredError(err)
 		}
 		lost = false
 		if e.Kind == wire.MessageGap {
@@ -111,7 +111,7 @@ func printPastEvents(ctx context.Context, a *cli.App, c *client.Client, q client
 	for some := false; ; {
 		page, err := c.EventPage(ctx, q, 0)
 		if err != nil {
-			return expiredError(a, err)
+			return expiredError(err)
 		}
 		some = some || len(page.Events) > 0
 		for _, e := range page.Events {
@@ -140,7 +140,7 @@ func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) 
 }
 
 // expiredError adds a hint to the error for a position whose events are deleted.
-func expiredError(a *cli.App, err error) error {
+func expiredError(err error) error {
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Problem.Code == wire.Expired {
 		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("expired: %s", e.Problem.Detail),
 			Hint: "omit --after; see the flights themselves for what was missed: flightd flights ls --since 1h, flightd why KEY"}

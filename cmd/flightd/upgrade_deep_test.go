@@ -27,31 +27,31 @@ import (
 	"github.com/flightd/flightd/internal/proctest"
 )
 
-// buildOlder builds flightd as it was before the newest feature level.
-func buildOlder(t *testing.T) string {
+// buildNewer builds flightd as it will be with another feature level.
+func buildNewer(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, err := filepath.Abs("../../flight/level.go")
 	require.NoError(t, err)
 	text, err := os.ReadFile(source)
 	require.NoError(t, err)
-	const newest = "MaxLevel = LevelNotify"
+	const newest = "MaxLevel = LevelBase"
 	require.Contains(t, string(text), newest)
 	changed := filepath.Join(dir, "level.go")
-	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), newest, "MaxLevel = LevelSagas", 1)), 0o600))
+	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), newest, newest+" + 1", 1)), 0o600))
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: changed}})
 	require.NoError(t, err)
-	file, older := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "flightd")
+	file, newer := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "flightd")
 	require.NoError(t, os.WriteFile(file, overlay, 0o600))
-	out, err := exec.Command("go", "build", "-overlay", file, "-o", older, ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-overlay", file, "-o", newer, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return older
+	return newer
 }
 
-// Three nodes of an older build are replaced by this build in turn, under load. The feature level rises with the last one, and
-// callers that retry see no error.
+// Three nodes of this build are replaced by one with another feature level in turn, under load. The level rises with the last one, and
+// callers that retry see no error. Then this build does not start on the data any more.
 func TestDevNodes_UpgradeInTurn(t *testing.T) {
-	older := buildOlder(t)
+	newer := buildNewer(t)
 	c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: proctest.Address(t), state: t.TempDir(), log: new(lockedBuffer)}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -73,7 +73,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		c.urls = append(c.urls, "http://"+d.address(n))
-		start(older, n)
+		start(program, n)
 		t.Cleanup(func() { stop(n) })
 	}
 	c.whole()
@@ -90,7 +90,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 		}
 		return 0
 	}
-	Eventually(t, "the older level is reached", func() bool { return level() == flight.LevelSagas })
+	Eventually(t, "a node answers", func() bool { return level() == flight.MaxLevel })
 
 	ctx, end := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -120,15 +120,20 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		Eventually(t, "a node answers", func() bool { return level() > 0 })
-		require.LessOrEqual(t, level(), flight.LevelSagas, "before node %d is upgraded", n)
+		require.LessOrEqual(t, level(), flight.MaxLevel, "before node %d is upgraded", n)
 		before := paid.Load()
 		Eventually(t, "the callers go on", func() bool { return paid.Load() > before+100 })
 		stop(n)
-		start(program, n)
+		start(newer, n)
 		c.whole()
 	}
-	Eventually(t, "the newest level is reached", func() bool { return level() == flight.MaxLevel })
+	Eventually(t, "the next level is reached", func() bool { return level() == flight.MaxLevel+1 })
 	end()
 	callers.Wait()
+	stop(3)
+	start(program, 3)
+	var exit *exec.ExitError
+	require.ErrorAs(t, nodes[3].Wait(), &exit)
+	require.Equal(t, cli.ExitConfig, exit.ExitCode())
 	t.Logf("%d effects while the nodes were upgraded", paid.Load())
 }

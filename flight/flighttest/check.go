@@ -184,7 +184,7 @@ func (s *step) checkGenerations() {
 		s.require(b.Receipt == nil && b.State != flight.StateExpired, "I4: a flight that ended with a receipt was retried")
 		s.require(b.Redacted == nil, "a flight with an erased input was retried")
 		state := flight.StateReady
-		if a.Policy.Approval && s.h.FeatureLevel() >= flight.LevelSagas {
+		if a.Policy.Approval {
 			state = flight.StateAwaitingApproval
 		}
 		s.require(a.State == state && a.Fingerprint == b.Fingerprint && a.Policy == b.Policy && a.Input.Digest == b.Input.Digest,

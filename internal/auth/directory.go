@@ -155,9 +155,6 @@ func (d *Directory) read(version flight.Version) *table {
 	t := &table{version: version, tokens: make(map[digest]*Credential), limits: make(map[string]Limits), otherwise: defaultLimits()}
 	decoded := make(map[flight.DocumentID]decodedToken)
 	for _, doc := range d.documents.Documents(flight.KindToken) {
-		if doc.Body == nil { // only a draft
-			continue
-		}
 		entry := d.decoded[doc.ID]
 		if entry.version != doc.Version {
 			var err error
@@ -177,9 +174,6 @@ func (d *Directory) read(version flight.Version) *table {
 	}
 	d.decoded = decoded
 	readLimits := func(doc *flight.Document, otherwise Limits) (Limits, bool) {
-		if doc.Body == nil {
-			return Limits{}, false
-		}
 		l, err := DecodeLimits(doc.Body)
 		if err != nil {
 			d.log.Error("auth: the limits of a document cannot be read and are not applied", "document", doc.ID.String(), "error", err)

@@ -317,7 +317,7 @@ func (f *follower) send(ctx context.Context, p *pending) error {
 }
 
 // commit stores the position in the ledger. After an error the position stays dirty.
-func (f *follower) commit(ctx context.Context) bool {
+func (f *follower) commit(ctx context.Context) {
 	f.committed = time.Now()
 	put := &flight.PutDocument{ID: notifiedID(f.name), Body: strictjson.Append(nil, &progress{At: f.at.String(), States: f.states, Pending: f.queue.waiting()}), Actor: "flightd"}
 	if doc := f.cfg.Ledger.Document(put.ID); doc != nil {
@@ -329,10 +329,9 @@ func (f *follower) commit(ctx context.Context) bool {
 		if ctx.Err() == nil {
 			f.cfg.Logger.Info("the position of a target of notifications was not stored; it is retried", "target", f.name, "error", err)
 		}
-		return false
+		return
 	}
 	f.stored, f.dirty = at, false
-	return true
 }
 
 func notifiedID(name string) flight.DocumentID {

@@ -27,7 +27,7 @@ type LedgerRecord struct {
 	recorded atomic.Uint64 // index of the entry that was recorded last; 0: unknown
 }
 
-// ledgerKey is the key of a node's record. Older builds wrote one key without a node, with an index alone.
+// ledgerKey is the key of a node's record.
 func (r Root) ledgerKey(deployment, node string) string {
 	return r.Prefix(deployment) + "ledger/" + node
 }
@@ -50,12 +50,12 @@ func (r Root) Deployments(ctx context.Context, client *clientv3.Client) (names [
 	}
 }
 
-// RecordedEntries returns the record of a node of a deployment, or those of all nodes if node is empty. A record of an older
-// build has no term. Errors: ErrUnreadable.
+// RecordedEntries returns the record of a node of a deployment, or those of all nodes if node is empty. Errors:
+// ErrUnreadable.
 func (r Root) RecordedEntries(ctx context.Context, client *clientv3.Client, deployment, node string) (entries []Entry, err error) {
 	var found *clientv3.GetResponse
 	if node == "" {
-		found, err = client.Get(ctx, r.Prefix(deployment)+"ledger", clientv3.WithPrefix())
+		found, err = client.Get(ctx, r.ledgerKey(deployment, ""), clientv3.WithPrefix())
 	} else {
 		found, err = client.Get(ctx, r.ledgerKey(deployment, node))
 	}
@@ -82,13 +82,10 @@ func (r Root) Clear(ctx context.Context, client *clientv3.Client, deployment str
 
 func (e Entry) String() string { return fmt.Sprintf("%d %d", e.Index, e.Term) }
 
-// parseEntry parses an index, or an index and a term.
+// parseEntry parses what Entry.String returns.
 func parseEntry(text string) (e Entry, err error) {
 	if _, err = fmt.Sscanf(text, "%d %d", &e.Index, &e.Term); err == nil && e.String() == text {
 		return e, nil
-	}
-	if _, err = fmt.Sscanf(text, "%d", &e.Index); err == nil && fmt.Sprint(e.Index) == text {
-		return Entry{Index: e.Index}, nil
 	}
 	return Entry{}, fmt.Errorf("%w: record of the ledger %q", ErrUnreadable, text)
 }
