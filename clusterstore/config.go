@@ -90,7 +90,7 @@ type Limits struct {
 	// nil: the function Kill.
 	Kill func(why error)
 
-	levels flight.Levels // for tests, which invent feature levels; zero: those of this build
+	levels flight.Levels // for tests, which invent feature levels; the zero value has the levels of this build
 }
 
 // Events are callbacks. Each may be nil, must not block and must not call the store.

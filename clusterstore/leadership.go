@@ -151,7 +151,7 @@ func (s *Store) takeSnapshotKeeping(bytes uint64) error {
 
 // RaiseFeatureLevel raises the feature level of the ledger to the highest one that all voters read. It does nothing if
 // the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Errors:
-// ErrFeatureLevel when a voter has not said what it reads, and those of Propose.
+// ErrFeatureLevel when the highest level of a voter is unknown, and the errors of Propose.
 func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 	level := s.cfg.Limits.levels.Max
 	future := s.raft.GetConfiguration()

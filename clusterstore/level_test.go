@@ -18,7 +18,7 @@ import (
 // nextLevel is a feature level that this build does not have.
 const nextLevel = flight.MaxLevel + 1
 
-// nextLevels are the levels of a build after this one, whose new command is SealKey.
+// nextLevels are the levels of a later build. Its new command is SealKey.
 func nextLevels() flight.Levels {
 	return flight.Levels{Max: nextLevel, Required: func(c flight.Command) uint32 {
 		if _, seal := c.(*flight.SealKey); seal {

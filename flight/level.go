@@ -4,8 +4,8 @@ package flight
 // never falls. A build reads all levels up to MaxLevel. A node that reads an entry of a higher level stops before it applies
 // any of it. So the level may rise only when every voter can read the new one; until then an older build can take over.
 //
-// Nothing was released yet, so everything is in level 1, and level 1 may change until the first release. From then on, a change
-// of what a log, a state or a snapshot may hold is a new level: a constant here, and a case in Levels.Required.
+// Nothing was released yet, so everything is in level 1, and level 1 may change until the first release. From then on, a
+// new command or record is a new level: a constant here, and a case in Levels.Required.
 const (
 	// LevelBase is the level of ledgers that no RaiseLevel has changed.
 	LevelBase uint32 = 1

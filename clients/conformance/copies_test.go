@@ -105,7 +105,8 @@ func swappedRejections(t *trial) {
 	d := t.driver()
 	for _, code := range codes {
 		key := t.key + "-" + code
-		rejection := fmt.Sprintf(`{"code":%q,"status":409,"retryable":false,"proposed":%t,"nonce":"another","key":%q,"flight_id":%q}`, code, code == "in_doubt", key, flight.MustKey(key).FlightID())
+		rejection := fmt.Sprintf(`{"code":%q,"status":409,"retryable":false,"proposed":%t,"nonce":"another","key":%q,"flight_id":%q}`,
+			code, code == "in_doubt", key, flight.MustKey(key).FlightID())
 		t.proxy.failOnce(":open", fault{canned: &cannedAnswer{http.StatusConflict, "application/problem+json", rejection}})
 		t.requireAnswer(d.do(t.call(func(c *call) { c.ID += "-" + code })), "executed")
 		require.Equal(t, uint32(1), t.server.flight(key).Attempts, code)

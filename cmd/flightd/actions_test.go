@@ -81,8 +81,8 @@ func TestActions_MistakesInAFile(t *testing.T) {
 	require.Empty(t, flightd(env, "actions", "ls", "-o", "id").out, "nothing was applied")
 }
 
-// A job whose input has no lane is rejected by the action's document, and so is a worker that brings another recovery. Package client tests
-// what the document does to jobs and workers.
+// A job whose input has no lane is rejected by the action's document, and so is a worker that brings another recovery. The tests of
+// package client cover jobs and workers with such a document.
 func TestActions_PolicyOfAJob(t *testing.T) {
 	s, _ := startFake(t)
 	file := filepath.Join(t.TempDir(), "charge.yaml")

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
-// A value of zero that says something is written: no time is left for a resend, which differs from no bound; nothing was proposed.
+// A zero that has a meaning is written: no time is left for a resend, which differs from no bound; nothing was proposed.
 func TestAnswersWriteZeros(t *testing.T) {
 	answer, problem := &OpenAnswer{ResendMS: new(int64)}, &Problem{Proposed: new(bool)}
 	require.Contains(t, string(strictjson.Append(nil, &answer)), `"resend_ms":0`)

@@ -226,7 +226,8 @@ func TestDo_AnotherInputIsAConflict(t *testing.T) {
 			first <- err
 		}()
 		synctest.Wait()
-		_, err := r.Do(t.Context(), effect.Call{Key: key, Submission: flight.Submission{Fingerprint: flight.Fingerprint{2}}}, unreachableHandler(t), 0)
+		other := effect.Call{Key: key, Submission: flight.Submission{Fingerprint: flight.Fingerprint{2}}}
+		_, err := r.Do(t.Context(), other, unreachableHandler(t), 0)
 		require.ErrorAs(t, err, new(*effect.Conflict))
 		close(turn)
 		require.NoError(t, <-first)
@@ -328,11 +329,12 @@ func TestDo_ReentryIsRejected(t *testing.T) {
 
 		s.opens, s.asked = append(s.opens[:0], s.opened(DecisionVerify)), 0
 		s.verify = func(flight.Finding, effect.Answer) (Answer, error) { return Answer{}, nil }
-		_, err = r.Do(t.Context(), effect.Call{Key: key, LookUp: func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
+		lookUp := func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
 			_, err := r.Do(ctx, effect.Call{Key: key}, unreachableHandler(t), 0)
 			require.ErrorAs(t, err, new(*flight.InvalidError))
 			return flight.FindingHappened, effect.Answer{}, nil
-		}}, unreachableHandler(t), 0)
+		}
+		_, err = r.Do(t.Context(), effect.Call{Key: key, LookUp: lookUp}, unreachableHandler(t), 0)
 		require.NoError(t, err)
 	})
 }

@@ -82,7 +82,7 @@ func (r Root) Clear(ctx context.Context, client *clientv3.Client, deployment str
 
 func (e Entry) String() string { return fmt.Sprintf("%d %d", e.Index, e.Term) }
 
-// parseEntry parses what Entry.String returns.
+// parseEntry parses the text of Entry.String.
 func parseEntry(text string) (e Entry, err error) {
 	if _, err = fmt.Sscanf(text, "%d %d", &e.Index, &e.Term); err == nil && e.String() == text {
 		return e, nil

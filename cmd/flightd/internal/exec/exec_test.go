@@ -59,7 +59,8 @@ func TestExec_SignalBeforeStartStartsNothing(t *testing.T) {
 // The time-out of an attempt makes its outcome unknown, also if the command ends with a code that promises that nothing was done.
 func TestExec_TimeOutIsUnknownWhateverTheCode(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
-	e, at := newTestAttempt(t, []string{"/bin/sh", "-c", "trap 'exit 75' TERM; echo charged > " + mark + "; while :; do sleep 0.05; done"}, false)
+	script := "trap 'exit 75' TERM; echo charged > " + mark + "; while :; do sleep 0.05; done"
+	e, at := newTestAttempt(t, []string{"/bin/sh", "-c", script}, false)
 	e.flags.notDone = []int{75}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
