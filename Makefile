@@ -33,18 +33,19 @@ race: ## runs the tests of the packages with goroutines under the race detector;
 	CGO_ENABLED=1 $(UNVETTED) -race -short -p 1 -parallel 4 -skip $(RATES) $(RACED)
 	CGO_ENABLED=1 $(UNVETTED) -race -p 1 -parallel 2 -skip $(RATES) ./node/...
 
-# They fill the build cache: .ci/run compiles for the race detector beside tests that mostly wait.
+# compiled and race-compiled fill the build cache: .ci/run compiles for the race detector beside tests that mostly wait.
+UNRACED = $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
 compiled:
-	$(GO) list -export -test -deps ./... >/dev/null
+	$(GO) list -export -test -deps $(UNRACED) >/dev/null
 	$(GO) list -C chaos -export -test -deps ./... >/dev/null
 
 race-compiled:
 	CGO_ENABLED=1 $(GO) list -race -export -test -deps $(RACED) ./node/... >/dev/null
 
 unraced: ## runs what make test has and make race has not: with it, each test runs once
-	$(UNVETTED) -short -parallel 4 $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
+	$(UNVETTED) -short -parallel 4 $(UNRACED)
 	$(UNVETTED) -short -run '$(TABLES)' ./remote
-	$(UNVETTED) -C chaos -short -parallel 4 ./...
+	$(GO) test -C chaos -vet=off -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, many jobs and sagas, changes of leader and restores
 	$(GO) test ./flight/... ./saga/... ./executor/... ./remote/...
@@ -129,7 +130,7 @@ chaos-tools:
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 
 console-test: console-tools ## tests the console in a real browser
-	$(UNVETTED) -C chaos -tags browser -count=1 -parallel 2 -timeout 10m ./console
+	$(GO) test -C chaos -vet=off -tags browser -count=1 -parallel 2 -timeout 10m ./console
 
 screenshots: console-tools ## writes the pictures of the console to docs/img
 	FLIGHTD_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -C chaos -tags browser -count=1 -run TestScreenshots ./console
@@ -216,5 +217,5 @@ packages-try: package-tools ## builds the packages for this platform, tries each
 	GO="$(GO)" deploy/packages-try.sh dist/packages-try
 	tar -xzf dist/packages-try/flightd-*-$(subst /,-,$(HERE)).tar.gz -C dist/packages-try --strip-components=1 --wildcards '*/flightd'
 	$(UNVETTED) -count=1 -run TestRelease ./deploy
-	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(UNVETTED) -C tools/manifests -count=1 .
+	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(GO) test -C tools/manifests -vet=off -count=1 .
 	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(MAKE) docs-try
