@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
@@ -188,7 +189,10 @@ func TestUnreadableEtcdValueIsAnEtcdError(t *testing.T) {
 		dir := filepath.Join(data, "etcd")
 		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, in.cfg.Logger), clusterstore.Kill)
 		require.NoError(t, err)
-		_, err = e.client.Put(t.Context(), prefix+name, "1\x80")
+		found, err := e.client.Get(t.Context(), prefix+name, clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, found.Kvs, 1)
+		_, err = e.client.Put(t.Context(), string(found.Kvs[0].Key), "1\x80")
 		require.NoError(t, err)
 		e.close()
 		cfg := Dev(data, "127.0.0.1:0")
