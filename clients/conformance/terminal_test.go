@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,7 @@ func openTerminal(t testing.TB, shell, dir string, env ...string) *terminal {
 	x := &terminal{t: t, cmd: exec.Command(shell, map[string][]string{"bash": {"--norc", "--noprofile", "--noediting", "-i"}, "zsh": {"-f", "-i", "+o", "promptsp", "+o", "promptcr"}}[shell]...), lines: make(chan string, 1<<10)}
 	x.cmd.Dir, x.cmd.Env = dir, environment(append(env, "PS1=", "PS2=", "PROMPT=", "HISTFILE=")...)
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup, the shell would inherit that SIGHUP is ignored
 	printed, output, err := os.Pipe()
 	require.NoError(t, err)
 	x.cmd.Stdout, x.cmd.Stderr = output, output
