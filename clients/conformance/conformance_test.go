@@ -14,8 +14,8 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// scenarios are all scenarios. Each has its own key, proxy, provider and spool. Scenarios that do not kill flightd
-// share one server, so that they run in parallel.
+// scenarios are all scenarios. Each has, in each language, its own key, proxy, provider and spool. Scenarios that do not kill
+// flightd share one server, so that they run in parallel.
 func scenarios() []scenario {
 	return append(slices.Concat(middleboxScenarios(), copiesScenarios(), sessionScenarios(), jobScenarios(), clusterScenarios()), []scenario{
 		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"open-incomplete", openIncomplete}, {"report-lost", reportLost},
@@ -58,6 +58,7 @@ func TestWantedLanguagesAreKnown(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	shared := newServer(t)
 	for _, l := range languages() {
 		if !wanted()[l.name] {
 			t.Logf("%s is not selected: FLIGHTD_CLIENTS=%q", l.name, os.Getenv("FLIGHTD_CLIENTS"))
@@ -66,11 +67,10 @@ func TestConformance(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			l.requireReady(t)
-			shared := newServer(t)
 			for _, s := range scenarios() {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
-					s.run(newTrial(t, l, s.name, shared))
+					s.run(newTrial(t, l, l.name+"-"+s.name, shared))
 				})
 			}
 		})

@@ -35,12 +35,21 @@ func languages() []language {
 	return []language{
 		{name: "go", needs: "go", driver: func() []string { return []string{binaries.driver} }},
 		{name: "python", needs: "python3", file: "driver.py", advice: "install Python 3.9 or later",
-			driver: func() []string { return []string{"python3", "-B", "driver.py"} }},
+			driver: func() []string { return []string{python(), "-B", "driver.py"} }},
 		{name: "typescript", needs: "node", file: compiled,
 			advice: "install Node 20 or later with npm, then `npm ci && npm run build` in clients/typescript",
 			driver: func() []string { return []string{"node", compiled} }},
 	}
 }
+
+// python returns the interpreter that python3 starts, which can be a script that chooses a version, and takes longer than the interpreter.
+var python = sync.OnceValue(func() string {
+	path, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		return "python3"
+	}
+	return strings.TrimSpace(string(path))
+})
 
 // wanted returns the selected languages: all, or those in FLIGHTD_CLIENTS.
 func wanted() map[string]bool {

@@ -30,8 +30,8 @@ func (t *trial) worker(changes ...func(*setup)) *driver {
 func (t *trial) submitter() *driver { return t.driver(t.ownNamespace) }
 
 func (t *trial) ownNamespace(s *setup) {
-	t.key = "jobs-" + t.language.name + "-" + t.id + "/charge/" + t.id
-	s.env = append(s.env, "FLIGHTD_NAMESPACE=jobs-"+t.language.name+"-"+t.id)
+	t.key = "jobs-" + t.id + "/charge/" + t.id
+	s.env = append(s.env, "FLIGHTD_NAMESPACE=jobs-"+t.id)
 }
 
 func submit(times int) func(*call) { return func(c *call) { c.Submit = times } }

@@ -16,7 +16,7 @@ import (
 func TestPerLanguage(t *testing.T) {
 	t.Parallel()
 	own := map[string][]string{
-		"python":     {"python3", "-B", "-W", "error", "test_flightd.py"},
+		"python":     {python(), "-B", "-W", "error", "test_flightd.py"},
 		"typescript": {"node", "--test", filepath.Join("dist", "typescript", "flightd.test.mjs")},
 	}
 	for _, l := range languages() {
@@ -44,7 +44,7 @@ func TestPythonSyntax(t *testing.T) {
 	}
 	languages()[1].requireReady(t)
 	check := `import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))`
-	out, err := exec.Command("python3", "-c", check, filepath.Join("..", "python", "flightd.py")).CombinedOutput()
+	out, err := exec.Command(python(), "-c", check, filepath.Join("..", "python", "flightd.py")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

@@ -102,7 +102,7 @@ func (b block) prepare(t *testing.T, h *server) (run func() string) {
 		languages()[1].requireReady(t)
 		write("flightd.py", read(t, "../python/flightd.py"))
 		write("snippet.py", b.text)
-		return command("python3", "snippet.py")
+		return command(python(), "snippet.py")
 	case "go":
 		write("main.go", strings.ReplaceAll(b.text, "http://127.0.0.1:7420", h.address()))
 		build := exec.Command("go", "build", "-o", filepath.Join(dir, "snippet"), filepath.Join(dir, "main.go")) // of this module, for its packages
@@ -144,7 +144,7 @@ func (b block) compileTypeScript(t *testing.T, dir string, write func(name, text
 	write("package.json", `{"type":"module"}`)
 	write("flightd.ts", read(t, "../typescript/flightd.ts"))
 	write("snippet.ts", b.text)
-	command("node", "node_modules/typescript/bin/tsc", "--strict", "--target", "ES2022", "--module", "NodeNext", "--types", "node", "snippet.ts")()
+	command("node", "node_modules/typescript/bin/tsc", "--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022", "--skipLibCheck", "--types", "node", "snippet.ts")()
 	return command("node", "snippet.js")
 }
 
