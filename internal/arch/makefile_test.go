@@ -37,10 +37,10 @@ func TestMakefile_HasTheTargetsOfCI(t *testing.T) {
 	require.NoError(t, err)
 	script, err := os.ReadFile("../../.ci/run")
 	require.NoError(t, err)
-	checks := regexp.MustCompile(`(?m)^\tcheck ([a-z -]+)$`).FindAllSubmatch(script, -1)
-	require.NotEmpty(t, checks)
-	for _, check := range checks {
-		for _, target := range regexp.MustCompile(`\S+`).FindAll(check[1], -1) {
+	lanes := regexp.MustCompile(`(?m)^\tlane \d+ ([a-z -]+?)(?: &)?$`).FindAllSubmatch(script, -1)
+	require.Len(t, lanes, 4)
+	for _, lane := range lanes {
+		for _, target := range regexp.MustCompile(`\S+`).FindAll(lane[1], -1) {
 			require.Regexp(t, `(?m)^`+string(target)+`:`, string(makefile))
 		}
 	}
