@@ -113,7 +113,7 @@ func openFixture(t *testing.T, network *client.PipeNet) *fixture {
 			if f == busyAfter {
 				api.ServeHTTP(httptest.NewRecorder(), r)
 			}
-			open, _ := wire.DecodeOpen(body)
+			open, _ := wire.Decode[wire.OpenRequest](body)
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusConflict)
 			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1,"proposed":false,"nonce":"` + open.Nonce + `","flight_id":"` + key.FlightID().String() + `"}`))

@@ -18,56 +18,56 @@ type callbackRoutes struct {
 	callbacks Callbacks
 }
 
-func (cr *callbackRoutes) routes() map[string]route {
-	return map[string]route{
-		"POST /v1/flights/{id}/suspend": {serve: cr.suspend, access: with(auth.Submit | auth.Work)},
-		"POST /v1/callbacks/{token}":    {serve: cr.callback, access: anyone, query: true},
+// suspension hands an attempt over.
+type suspension struct {
+	flightPath
+	wire.SuspendRequest
+}
+
+func (cr *callbackRoutes) routes() []route {
+	return []route{
+		Endpoint[suspension, wire.Flight]{Pattern: "POST /v1/flights/{id}/suspend", Access: with(auth.Submit | auth.Work), Body: wire.MaxSmallBody, Serve: cr.suspend}.route(cr.scope),
+		{pattern: "POST /v1/callbacks/{token}", serve: cr.callback, access: anyone, query: true},
 	}
 }
 
-// suspend serves POST /v1/flights/{id}/suspend.
-func (cr *callbackRoutes) suspend(w http.ResponseWriter, r *http.Request) error {
-	req, bad := cr.suspendRequest(w, r)
+// suspend hands an attempt over to its callback.
+func (cr *callbackRoutes) suspend(q *Request, in *suspension) (*wire.Flight, error) {
+	req, bad := cr.suspendRequest(q, in)
 	switch {
 	case bad != nil:
-		return bad
+		return nil, bad
 	case cr.publicURL == "":
-		return about(req.Key, remote.NoCallbacksError())
+		return nil, remote.NoCallbacksError()
 	}
 	if req.Key.IsZero() {
-		if err := cr.mayReport(r, req.ID); err != nil {
-			return err
+		if err := cr.mayReport(q.Request, req.ID); err != nil {
+			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.Context()), reportTimeout)
 	defer cancel()
 	f, err := cr.callbacks.Suspend(ctx, req)
-	switch {
-	case err != nil && req.Key.IsZero():
-		return about(cr.keyOf(r, req.ID), err)
-	case err != nil:
-		return about(req.Key, err)
+	if err != nil {
+		if q.key.IsZero() {
+			q.key = cr.keyOf(q.Request, req.ID)
+		}
+		return nil, err
 	}
-	return cr.writeFlight(w, r, f)
+	return cr.answer(q, f)
 }
 
-func (cr *callbackRoutes) suspendRequest(w http.ResponseWriter, r *http.Request) (req remote.SuspendRequest, bad *wire.Invalid) {
-	if req.ID, bad = flightID(r); bad != nil {
-		return req, bad
-	}
-	suspend, bad := receive(cr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.SuspendRequest])
-	if bad != nil {
-		return req, bad
-	}
-	if req.FencingToken = suspend.FencingToken; req.FencingToken == "" {
+func (cr *callbackRoutes) suspendRequest(q *Request, in *suspension) (req remote.SuspendRequest, bad *wire.Invalid) {
+	if req.ID, req.FencingToken = in.Flight, in.FencingToken; req.FencingToken == "" {
 		return req, wire.BadField("/fencing_token", "missing; send the fencing_token from the answer to the open")
 	}
-	if suspend.Key != "" {
-		if req.Key, bad = namedKey(r, suspend.Key, req.ID); bad != nil {
+	if in.Key != "" {
+		if req.Key, bad = namedKey(q.Request, in.Key, req.ID); bad != nil {
 			return req, bad
 		}
 	}
-	req.Until, bad = suspend.Until(cr.ledger.Now())
+	q.key = req.Key
+	req.Until, bad = in.Until(cr.ledger.Now())
 	return req, bad
 }
 
@@ -100,7 +100,7 @@ func (cr *callbackRoutes) callback(w http.ResponseWriter, r *http.Request) error
 		return noCallback()
 	case errors.As(err, new(*effect.Fenced)):
 		if f != nil && f.State == flight.StateExpired {
-			cr.logExpiredReport(w, &remote.ReportRequest{Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error}, f)
+			cr.logExpiredReport(w.Header(), &remote.ReportRequest{Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error}, f)
 		}
 		return &effect.Fenced{}
 	case errors.As(err, &unavailable):

@@ -16,11 +16,11 @@ type clusterRoutes struct {
 	cluster Cluster
 }
 
-func (cr *clusterRoutes) routes() map[string]route {
-	return map[string]route{
-		"GET /v1/cluster":                       {serve: cr.clusterState, access: with(auth.Operate | auth.Admin)},
-		"POST /v1/cluster/nodes/{name}/replace": {serve: cr.replaceNode, access: with(auth.Admin)},
-		"POST /v1/lease-epoch:raise":            {serve: cr.raiseLeaseEpoch, access: with(auth.Admin)},
+func (cr *clusterRoutes) routes() []route {
+	return []route{
+		{pattern: "GET /v1/cluster", serve: cr.clusterState, access: with(auth.Operate | auth.Admin)},
+		{pattern: "POST /v1/cluster/nodes/{name}/replace", serve: cr.replaceNode, access: with(auth.Admin)},
+		{pattern: "POST /v1/lease-epoch:raise", serve: cr.raiseLeaseEpoch, access: with(auth.Admin)},
 	}
 }
 
@@ -49,7 +49,7 @@ func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) err
 	}
 	var req wire.ReplaceNode
 	if bad == nil {
-		req, bad = wire.DecodeReplaceNode(body)
+		req, bad = wire.Decode[wire.ReplaceNode](body)
 	}
 	var d operatorRequest
 	if bad == nil {

@@ -17,13 +17,13 @@ type flightRoutes struct {
 	sagas Sagas // nil: the server has none
 }
 
-func (fr *flightRoutes) routes() map[string]route {
+func (fr *flightRoutes) routes() []route {
 	access := with(auth.Read)
-	return map[string]route{
-		"GET /v1/flights":              {serve: fr.list, access: access, query: true},
-		"GET /v1/flights/{id}":         {serve: fr.flight, access: access},
-		"GET /v1/flights/{id}/input":   {serve: fr.input, access: access},
-		"GET /v1/flights/{id}/receipt": {serve: fr.receipt, access: access},
+	return []route{
+		{pattern: "GET /v1/flights", serve: fr.list, access: access, query: true},
+		{pattern: "GET /v1/flights/{id}", serve: fr.flight, access: access},
+		{pattern: "GET /v1/flights/{id}/input", serve: fr.input, access: access},
+		{pattern: "GET /v1/flights/{id}/receipt", serve: fr.receipt, access: access},
 	}
 }
 

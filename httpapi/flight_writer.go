@@ -58,6 +58,20 @@ func absentError(f *flight.Flight) error {
 	return problemError{problem: p}
 }
 
+// answer is the answer with a flight and its receipt.
+func (fw *flightWriter) answer(q *Request, f *flight.Flight) (*wire.Flight, error) {
+	f, body, err := fw.loadReceiptBody(q.Request, f)
+	if q.key = f.Key; err != nil {
+		return nil, err
+	}
+	q.describe(f)
+	shown := wire.FlightOf(f, body, true)
+	header := fw.ledger.Header()
+	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
+	shown.BlockedBy = fw.blocksOf(q.Request, f)
+	return shown, nil
+}
+
 // writeFlight answers with a flight and its receipt.
 func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) error {
 	return fw.writeFlightAs(w, r, f, "")
@@ -65,16 +79,11 @@ func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *f
 
 // writeFlightAs is writeFlight for an answer that names its source.
 func (fw *flightWriter) writeFlightAs(w http.ResponseWriter, r *http.Request, f *flight.Flight, source string) error {
-	f, body, err := fw.loadReceiptBody(r, f)
+	shown, err := fw.answer(&Request{Request: r, header: w.Header()}, f)
 	if err != nil {
 		return about(f.Key, err)
 	}
-	setFlightHeaders(w.Header(), f)
-	shown := wire.FlightOf(f, body, true)
 	shown.Source = source
-	header := fw.ledger.Header()
-	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
-	shown.BlockedBy = fw.blocksOf(r, f)
 	return writeJSON(w, r, http.StatusOK, shown)
 }
 

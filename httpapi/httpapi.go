@@ -51,9 +51,10 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 
 // route is a handler and the permission that it needs.
 type route struct {
-	serve  handler
-	access access
-	query  bool // the handler reads the query; all other routes take no query parameters
+	pattern string // method and path, in the form of http.ServeMux
+	serve   handler
+	access  access
+	query   bool // the handler reads the query; all other routes take no query parameters
 }
 
 // routes returns every route of the API by its pattern. Each subject has a type with its handlers, its ports and its routes.
@@ -71,7 +72,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	ds := &documentStore{responder: re, documents: cfg.Documents, operator: operator, awaitNodes: cfg.Cluster.AwaitNodes}
 	calls := &callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment, cfg.Callers.PublicURL}
 	all := make(map[string]route)
-	for _, subject := range []interface{ routes() map[string]route }{
+	for _, subject := range []interface{ routes() []route }{
 		calls,
 		&callbackRoutes{calls, cfg.Remote},
 		&jobRoutes{fw, cfg.Work, cfg.Remote, ds, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
@@ -92,11 +93,11 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},
 		&serverRoutes{responder: re, about: cfg.About},
 	} {
-		for pattern, r := range subject.routes() {
-			if _, twice := all[pattern]; twice {
-				panic("httpapi: two subjects have the route " + pattern)
+		for _, r := range subject.routes() {
+			if _, twice := all[r.pattern]; twice {
+				panic("httpapi: two subjects have the route " + r.pattern)
 			}
-			all[pattern] = r
+			all[r.pattern] = r
 		}
 	}
 	return all

@@ -33,10 +33,10 @@ type jobRoutes struct {
 	publicURL  string // Callers.PublicURL
 }
 
-func (jr *jobRoutes) routes() map[string]route {
-	return map[string]route{
-		"POST /v1/flights:submit": {serve: jr.withPools(jr.submit), access: with(auth.Submit)},
-		"POST /v1/flights:claim":  {serve: jr.withPools(jr.claim), access: with(auth.Work)},
+func (jr *jobRoutes) routes() []route {
+	return []route{
+		{pattern: "POST /v1/flights:submit", serve: jr.withPools(jr.submit), access: with(auth.Submit)},
+		{pattern: "POST /v1/flights:claim", serve: jr.withPools(jr.claim), access: with(auth.Work)},
 	}
 }
 
@@ -87,7 +87,7 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 
 // submitRequest parses a body or a line. Its error has the key. added counts the new keys that are proposed together.
 func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte, added *int64) (req remote.SubmitRequest, err error) {
-	parsed, bad := wire.DecodeSubmit(body)
+	parsed, bad := wire.Decode[wire.SubmitRequest](body)
 	if bad != nil {
 		return req, bad
 	}

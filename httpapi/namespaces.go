@@ -24,13 +24,13 @@ func newNamespaceRoutes(cfg *Config, ds *documentStore) *namespaceRoutes {
 	return nr
 }
 
-func (nr *namespaceRoutes) routes() map[string]route {
+func (nr *namespaceRoutes) routes() []route {
 	access := with(auth.Admin)
-	return map[string]route{
-		"GET /v1/namespaces":           {serve: nr.listNamespaces, access: access},
-		"GET /v1/namespaces/{name}":    {serve: nr.namespaceLimits, access: access},
-		"PUT /v1/namespaces/{name}":    {serve: nr.setNamespaceLimits, access: access},
-		"DELETE /v1/namespaces/{name}": {serve: nr.deleteNamespaceLimits, access: access},
+	return []route{
+		{pattern: "GET /v1/namespaces", serve: nr.listNamespaces, access: access},
+		{pattern: "GET /v1/namespaces/{name}", serve: nr.namespaceLimits, access: access},
+		{pattern: "PUT /v1/namespaces/{name}", serve: nr.setNamespaceLimits, access: access},
+		{pattern: "DELETE /v1/namespaces/{name}", serve: nr.deleteNamespaceLimits, access: access},
 	}
 }
 

@@ -25,13 +25,13 @@ type notifyRoutes struct {
 	sender Notifications
 }
 
-func (nr *notifyRoutes) routes() map[string]route {
-	return map[string]route{
-		"GET /v1/notify":              {serve: nr.list, access: with(auth.Admin)},
-		"GET /v1/notify/{name}":       {serve: nr.get, access: with(auth.Admin)},
-		"PUT /v1/notify/{name}":       {serve: nr.put, access: with(auth.Admin)},
-		"DELETE /v1/notify/{name}":    {serve: nr.remove, access: with(auth.Admin)},
-		"POST /v1/notify/{name}/test": {serve: nr.test, access: with(auth.Admin)},
+func (nr *notifyRoutes) routes() []route {
+	return []route{
+		{pattern: "GET /v1/notify", serve: nr.list, access: with(auth.Admin)},
+		{pattern: "GET /v1/notify/{name}", serve: nr.get, access: with(auth.Admin)},
+		{pattern: "PUT /v1/notify/{name}", serve: nr.put, access: with(auth.Admin)},
+		{pattern: "DELETE /v1/notify/{name}", serve: nr.remove, access: with(auth.Admin)},
+		{pattern: "POST /v1/notify/{name}/test", serve: nr.test, access: with(auth.Admin)},
 	}
 }
 
@@ -171,7 +171,7 @@ func (nr *notifyRoutes) test(w http.ResponseWriter, r *http.Request) error {
 		body, bad = nr.readAdminBody(w, r, wire.MaxSmallBody)
 	}
 	if bad == nil {
-		bad = wire.DecodeEmpty(body)
+		bad = decodeEmpty(body)
 	}
 	if bad != nil {
 		return bad

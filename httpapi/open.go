@@ -23,69 +23,77 @@ type callRoutes struct {
 	publicURL  string // Callers.PublicURL
 }
 
-func (cr *callRoutes) routes() map[string]route {
-	const report = auth.Submit | auth.Work
-	return map[string]route{
-		"POST /v1/flights:open":              {serve: cr.open, access: with(auth.Submit)},
-		"POST /v1/flights:abandon":           {serve: cr.abandon, access: with(report)},
-		"POST /v1/flights/{id}/report":       {serve: cr.report, access: with(report)},
-		"POST /v1/flights/{id}/verification": {serve: cr.verification, access: with(report)},
+// flightPath names a flight.
+type flightPath struct {
+	Flight flight.ID `json:"-" path:"id"`
+}
+
+type (
+	reportOf struct {
+		flightPath
+		wire.ReportRequest
+	}
+	verificationOf struct {
+		flightPath
+		wire.VerificationRequest
+	}
+)
+
+func (cr *callRoutes) routes() []route {
+	report := with(auth.Submit | auth.Work)
+	return []route{
+		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open}.route(cr.scope),
+		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon", Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon}.route(cr.scope),
+		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report}.route(cr.scope),
+		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification}.route(cr.scope),
 	}
 }
 
-// open serves POST /v1/flights:open.
-func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) error {
-	body, bad := cr.receiveBody(w, r, wire.MaxOpenBody)
+// open answers who may perform the effect of a key.
+func (cr *callRoutes) open(q *Request, in *wire.OpenRequest) (*wire.OpenAnswer, error) {
+	req, bad := cr.openRequest(q, in)
 	if bad != nil {
-		return bad
-	}
-	req, nonce, bad := cr.openRequest(r, body)
-	if bad != nil {
-		return aboutOpen(req.Key, nonce, bad)
+		return nil, bad
 	}
 	end, err := cr.limits.StartOpen(req.Key.Namespace())
 	if err != nil {
-		return aboutOpen(req.Key, nonce, err)
+		return nil, err
 	}
 	defer end()
-	cr.setStillAllowed(r, &req)
-	answer, err := cr.remote.Open(r.Context(), req)
-	if isDuplicate(answer, err) && !(isLine(r) && errors.As(err, new(*effect.Busy))) { // the caller of a line that is busy asks again
-		cr.duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
+	cr.setStillAllowed(q.Request, &req)
+	answer, err := cr.remote.Open(q.Context(), req)
+	if isDuplicate(answer, err) && !(isLine(q.Request) && errors.As(err, new(*effect.Busy))) { // the caller of a line that is busy asks again
+		cr.duplicates.CountDuplicate(req.Key, callerName(q.Request, req.Owner))
 	}
 	if errors.As(err, new(*effect.Fenced)) { // nothing was opened by this request, so a new nonce may open
 		p := problemOf(err)
-		p.Nonce = nonce
 		p.Detail = "the attempt that this nonce opened has ended"
 		p.Hint = "do not act; open again with a new nonce and follow that answer"
-		return problemError{problem: p}
+		return nil, problemError{problem: p}
 	}
-	return cr.writeOpenAnswer(w, r, req.Key, nonce, answer, err)
+	return cr.openAnswer(q, &answer, err)
 }
 
-// openRequest parses an open. It also returns the nonce as the caller wrote it.
-func (cr *callRoutes) openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
-	open, bad := wire.DecodeOpen(body)
+// openRequest is an open in the terms of package remote.
+func (cr *callRoutes) openRequest(q *Request, in *wire.OpenRequest) (req remote.OpenRequest, bad *wire.Invalid) {
+	q.nonce = in.Nonce
+	ns, bad := namespace(q.Request)
 	if bad != nil {
-		return req, "", bad
+		return req, bad
 	}
-	ns, bad := namespace(r)
-	if bad != nil {
-		return req, open.Nonce, bad
-	}
-	parsed, bad := open.Parse(ns)
+	parsed, bad := in.Parse(ns)
 	if bad == nil {
-		bad = checkIdempotencyKey(r.Header[effect.HeaderIdempotencyKey], parsed.Key)
+		bad = checkIdempotencyKey(q.Header[effect.HeaderIdempotencyKey], parsed.Key)
 	}
-	req.Key, req.Submission = parsed.Key, parsed.Submission
+	q.key, req.Key, req.Submission = parsed.Key, parsed.Key, parsed.Submission
 	if bad == nil {
-		bad = setRequester(r, &req.Submission, open.Owner)
+		bad = setRequester(q.Request, &req.Submission, in.Owner)
 	}
-	if cr.setOpening(r, &req, parsed.Opening, open.Session, open.Owner); isLine(r) {
+	if cr.setOpening(q.Request, &req, parsed.Opening, in.Session, in.Owner); isLine(q.Request) {
 		req.Wait = 0 // the other lines of the batch do not wait for other callers, either
 	}
-	req.Callback, req.PublicURL = open.Callback, cr.publicURL
-	return req, open.Nonce, bad
+	req.Callback, req.PublicURL = in.Callback, cr.publicURL
+	return req, bad
 }
 
 // setOpening sets how a request opens an attempt. A caller without a nonce cannot repeat the request, so the node draws a nonce
@@ -115,31 +123,30 @@ func checkIdempotencyKey(given []string, key flight.Key) *wire.Invalid {
 
 var quotedString = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// writeOpenAnswer writes the answer to an open or a verification. Only proceed permits the effect, and only it is a
-// 201.
-func (cr *callRoutes) writeOpenAnswer(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) error {
-	switch {
-	case err != nil:
-		return aboutOpen(key, nonce, err)
-	case answer.Decision == flight.DecisionReplay:
-		return cr.writeReplay(w, r, nonce, answer)
-	case answer.Decision == flight.DecisionProceed:
-		return cr.writeProceed(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
-	case answer.Decision == flight.DecisionVerify:
-		return cr.writeProceed(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
-	default:
-		return aboutOpen(key, nonce, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
+// openAnswer is the answer to an open or a verification. Only proceed permits the effect, and only it is a 201.
+func (cr *callRoutes) openAnswer(q *Request, a *remote.OpenAnswer, err error) (*wire.OpenAnswer, error) {
+	if err != nil {
+		return nil, err
 	}
+	switch a.Decision {
+	case flight.DecisionReplay:
+		return cr.replay(q, a)
+	case flight.DecisionProceed:
+		q.answerWith(http.StatusCreated)
+		return cr.granted(q, wire.DecisionProceed, a), nil
+	case flight.DecisionVerify:
+		return cr.granted(q, wire.DecisionVerify, a), nil
+	}
+	return nil, errors.New("httpapi: unexpected decision " + a.Decision.String())
 }
 
-// writeProceed writes the decision proceed or verify.
-func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) error {
-	out := cr.grantedAnswer(r, decision, nonce, &o, cr.deployment)
-	h := w.Header()
-	h[wire.HeaderFlightID] = []string{out.FlightID}
-	h[wire.HeaderState] = []string{o.Flight.State.String()}
-	h[wire.HeaderReplayed] = headerFalse
-	return writeJSON(w, r, status, &out)
+// granted is the answer proceed or verify.
+func (cr *callRoutes) granted(q *Request, decision string, a *remote.OpenAnswer) *wire.OpenAnswer {
+	out := cr.grantedAnswer(q.Request, decision, q.nonce, a, cr.deployment)
+	q.header[wire.HeaderFlightID] = []string{out.FlightID}
+	q.header[wire.HeaderState] = []string{a.Flight.State.String()}
+	q.header[wire.HeaderReplayed] = headerFalse
+	return &out
 }
 
 // grantedAnswer is the answer proceed or verify.
@@ -181,34 +188,30 @@ func policyIfDifferent(f *flight.Flight, differs bool) *wire.Policy {
 	return &policy
 }
 
-// writeReplay answers with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
-func (cr *callRoutes) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, o remote.OpenAnswer) error {
-	f, body, err := cr.loadReceiptBody(r, o.Flight)
+// replay is the answer with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
+func (cr *callRoutes) replay(q *Request, a *remote.OpenAnswer) (*wire.OpenAnswer, error) {
+	f, body, err := cr.loadReceiptBody(q.Request, a.Flight)
 	if f.State == flight.StateAbsent { // freed after the ledger's reply: the next open starts a new generation
-		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
+		err = &effect.Busy{Key: a.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
 	}
-	if err != nil {
-		return aboutOpen(f.Key, nonce, err)
+	if q.key = f.Key; err != nil {
+		return nil, err
 	}
-	h := w.Header()
-	setFlightHeaders(h, f)
+	q.describe(f)
 	if f.State == flight.StateExpired { // expired after the ledger's reply
-		p := noReceiptProblem(f)
-		p.Nonce = nonce
-		return problemError{problem: p}
+		return nil, problemError{problem: noReceiptProblem(f)}
 	}
 	shown := wire.FlightOf(f, body, true)
-	shown.Source, h[wire.HeaderReplayed] = effect.SourceReplayed.String(), headerTrue
-	if o.Joined {
-		shown.Source, h[wire.HeaderReplayed] = effect.SourceJoined.String(), headerFalse
+	shown.Source, q.header[wire.HeaderReplayed] = effect.SourceReplayed.String(), headerTrue
+	if a.Joined {
+		shown.Source, q.header[wire.HeaderReplayed] = effect.SourceJoined.String(), headerFalse
 	}
 	if f.State == flight.StateSucceeded {
-		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers, Policy: policyIfDifferent(f, o.PolicyDiffers)}
-		return writeJSON(w, r, http.StatusOK, &out)
+		return &wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: a.PolicyDiffers, Policy: policyIfDifferent(f, a.PolicyDiffers)}, nil
 	}
 	p := failedProblem(f, shown)
-	p.Decision, p.Nonce = wire.DecisionReplay, nonce
-	return problemError{problem: p}
+	p.Decision = wire.DecisionReplay
+	return nil, problemError{problem: p}
 }
 
 // failedProblem is the problem for a flight that ended without success.
@@ -232,81 +235,60 @@ func failureCause(f *flight.Flight) string {
 	return "the flight is " + f.State.String()
 }
 
-// verification serves POST /v1/flights/{id}/verification.
-func (cr *callRoutes) verification(w http.ResponseWriter, r *http.Request) error {
-	req, nonce, bad := cr.verificationRequest(w, r)
+// verification takes what a caller has found out at the provider, and answers as an open does.
+func (cr *callRoutes) verification(q *Request, in *verificationOf) (*wire.OpenAnswer, error) {
+	q.nonce = in.Nonce
+	req, bad := cr.verificationRequest(q, in)
 	if bad != nil {
-		return aboutOpen(flight.Key{}, nonce, bad)
+		return nil, bad
 	}
-	if err := cr.mayReport(r, req.ID); err != nil {
-		return err
+	if err := cr.mayReport(q.Request, req.ID); err != nil {
+		return nil, err
 	}
 	defer cr.limits.CountVerification()()
-	cr.setStillAllowed(r, &req.Open)
-	answer, err := cr.remote.Verify(r.Context(), req)
-	return cr.writeOpenAnswer(w, r, cr.keyOf(r, req.ID), nonce, answer, err)
+	cr.setStillAllowed(q.Request, &req.Open) // Verify authenticates the sender again, after it has recorded the finding
+	answer, err := cr.remote.Verify(q.Context(), req)
+	q.key = cr.keyOf(q.Request, req.ID)
+	return cr.openAnswer(q, &answer, err)
 }
 
-func (cr *callRoutes) verificationRequest(w http.ResponseWriter, r *http.Request) (req remote.VerificationRequest, nonce string, bad *wire.Invalid) {
-	if req.ID, bad = flightID(r); bad != nil {
-		return req, "", bad
+func (cr *callRoutes) verificationRequest(q *Request, in *verificationOf) (req remote.VerificationRequest, bad *wire.Invalid) {
+	req.ID, req.Verification, req.ExternalID = in.Flight, in.Verification, in.ExternalID
+	if req.Verification == "" {
+		return req, wire.BadField("/verification", "missing; send the verification from the answer verify")
 	}
-	v, bad := receive(readBody, w, r, wire.MaxReportBody, wire.Decode[wire.VerificationRequest]) // Remote.Verify authenticates again, after it has recorded the finding
-	if bad != nil {
-		return req, "", bad
+	if req.Result, bad = wire.ParseFinding(in.Result); bad != nil {
+		return req, bad
 	}
-	if req.Verification = v.Verification; req.Verification == "" {
-		return req, v.Nonce, wire.BadField("/verification", "missing; send the verification from the answer verify")
+	if req.Body, bad = in.Blob(); bad != nil {
+		return req, bad
 	}
-	if req.Result, bad = wire.ParseFinding(v.Result); bad != nil {
-		return req, v.Nonce, bad
+	if req.Result != flight.FindingHappened && (req.ExternalID != "" || req.Body.Size > 0) {
+		return req, receiptWithoutEffect()
 	}
-	if req.Body, bad = v.Blob(); bad != nil {
-		return req, v.Nonce, bad
-	}
-	if req.ExternalID = v.ExternalID; req.Result != flight.FindingHappened && (req.ExternalID != "" || req.Body.Size > 0) {
-		return req, v.Nonce, receiptWithoutEffect()
-	}
-	opening, bad := v.Opening()
-	cr.setOpening(r, &req.Open, opening, v.Session, v.Owner)
-	req.Open.Callback, req.Open.PublicURL = v.Callback, cr.publicURL
-	return req, v.Nonce, bad
+	opening, bad := in.Opening()
+	cr.setOpening(q.Request, &req.Open, opening, in.Session, in.Owner)
+	req.Open.Callback, req.Open.PublicURL = in.Callback, cr.publicURL
+	return req, bad
 }
 
-// abandon serves POST /v1/flights:abandon.
-func (cr *callRoutes) abandon(w http.ResponseWriter, r *http.Request) error {
-	req, nonce, bad := cr.abandonRequest(w, r)
-	if bad != nil {
-		return aboutOpen(req.Key, nonce, bad)
-	}
-	if err := cr.remote.Abandon(r.Context(), req); err != nil {
-		return aboutOpen(req.Key, nonce, err)
-	}
-	out := wire.AbandonAnswer{Nonce: nonce}
-	return writeJSON(w, r, http.StatusOK, &out)
-}
-
-// abandonRequest parses an abandon. It also returns the nonce as the caller wrote it.
-func (cr *callRoutes) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, nonce string, bad *wire.Invalid) {
-	abandon, bad := receive(cr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.AbandonRequest])
-	if bad != nil {
-		return req, "", bad
-	}
-	ns, bad := namespace(r)
+// abandon gives up an open: no attempt stays open under its nonce.
+func (cr *callRoutes) abandon(q *Request, in *wire.AbandonRequest) (*wire.AbandonAnswer, error) {
+	q.nonce = in.Nonce
+	ns, bad := namespace(q.Request)
 	if bad == nil {
-		req.Key, bad = wire.KeyOrStep(ns, abandon.Action, abandon.ID)
-	}
-	if bad != nil {
-		return req, abandon.Nonce, bad
+		q.key, bad = wire.KeyOrStep(ns, in.Action, in.ID)
 	}
 	switch {
-	case abandon.Nonce == "":
-		return req, "", wire.BadField("/nonce", "missing; send the nonce of the open")
-	case abandon.NotAfter == 0:
-		return req, abandon.Nonce, wire.BadField("/not_after", "missing; send the not_after of the open")
+	case bad != nil:
+		return nil, bad
+	case in.Nonce == "":
+		return nil, wire.BadField("/nonce", "missing; send the nonce of the open")
+	case in.NotAfter == 0:
+		return nil, wire.BadField("/not_after", "missing; send the not_after of the open")
 	}
-	req.Nonce, req.NotAfter, req.Error = wire.NonceOf(abandon.Nonce), flight.Time(abandon.NotAfter), auth.Redact(abandon.Reason)
-	return req, abandon.Nonce, nil
+	err := cr.remote.Abandon(q.Context(), remote.AbandonRequest{Key: q.key, Nonce: wire.NonceOf(in.Nonce), NotAfter: flight.Time(in.NotAfter), Error: auth.Redact(in.Reason)})
+	return &wire.AbandonAnswer{Nonce: in.Nonce}, err
 }
 
 // receiptWithoutEffect is the error for a receipt together with a result other than happened: one of the two is wrong.

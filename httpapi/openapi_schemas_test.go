@@ -120,9 +120,9 @@ func requestCodec[T any](decode func([]byte) (T, *wire.Invalid)) codec {
 
 func codecs() map[string]codec {
 	return map[string]codec{
-		"OpenRequest": requestCodec(wire.DecodeOpen), "AbandonRequest": requestCodec(wire.Decode[wire.AbandonRequest]), "OpenAttempt": answerCodec[wire.OpenAttempt], "ReportRequest": requestCodec(wire.Decode[wire.ReportRequest]), "VerificationRequest": requestCodec(wire.Decode[wire.VerificationRequest]),
+		"OpenRequest": requestCodec(wire.Decode[wire.OpenRequest]), "AbandonRequest": requestCodec(wire.Decode[wire.AbandonRequest]), "OpenAttempt": answerCodec[wire.OpenAttempt], "ReportRequest": requestCodec(wire.Decode[wire.ReportRequest]), "VerificationRequest": requestCodec(wire.Decode[wire.VerificationRequest]),
 		"SuspendRequest": requestCodec(wire.Decode[wire.SuspendRequest]), "CallbackRequest": requestCodec(wire.Decode[wire.CallbackRequest]), "CallbackAnswer": answerCodec[wire.CallbackAnswer],
-		"SessionRequest": requestCodec(wire.Decode[wire.SessionRequest]), "RenewRequest": requestCodec(wire.DecodeRenew),
+		"SessionRequest": requestCodec(wire.Decode[wire.SessionRequest]), "RenewRequest": requestCodec(wire.Decode[wire.RenewRequest]),
 		"OperatorRequest": requestCodec(wire.Decode[wire.OperatorRequest]), "ResolveRequest": requestCodec(wire.Decode[wire.ResolveRequest]),
 		"OpenAnswer": answerCodec[wire.OpenAnswer], "AbandonAnswer": answerCodec[wire.AbandonAnswer], "Flight": answerCodec[wire.Flight], "FlightPage": answerCodec[wire.FlightPage],
 		"History": answerCodec[wire.History], "SessionAnswer": answerCodec[wire.SessionAnswer], "Problem": answerCodec[wire.Problem],
@@ -136,7 +136,7 @@ func codecs() map[string]codec {
 		"TokenRequest": requestCodec(wire.Decode[wire.TokenRequest]), "ReasonRequest": requestCodec(wire.Decode[wire.ReasonRequest]), "NamespaceRequest": requestCodec(wire.Decode[wire.NamespaceRequest]),
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.Decode[wire.FinishRestore]),
 		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked],
-		"ReplaceNode": requestCodec(wire.DecodeReplaceNode),
+		"ReplaceNode": requestCodec(wire.Decode[wire.ReplaceNode]),
 		"Cluster":     answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
@@ -144,8 +144,8 @@ func codecs() map[string]codec {
 		"PolicyDifference": answerCodec[wire.PolicyDifference], "LaneRule": answerCodec[wire.LaneRule],
 		"NotifyRequest": requestCodec(wire.Decode[wire.NotifyRequest]), "Notify": answerCodec[wire.Notify], "NotifyList": answerCodec[wire.NotifyList], "NotifyMask": answerCodec[wire.NotifyMask],
 		"NotifyFailure": answerCodec[wire.NotifyFailure], "NotifyTestAnswer": answerCodec[wire.NotifyTestAnswer],
-		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
-		"StartSagaRequest": requestCodec(wire.DecodeStartSaga), "UndoLateRequest": requestCodec(wire.Decode[wire.UndoLateRequest]), "StartSagaAnswer": answerCodec[wire.StartSagaAnswer], "Saga": answerCodec[wire.Saga], "SagaStep": answerCodec[wire.SagaStep],
+		"SubmitRequest": requestCodec(wire.Decode[wire.SubmitRequest]), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
+		"StartSagaRequest": requestCodec(wire.Decode[wire.StartSagaRequest]), "UndoLateRequest": requestCodec(wire.Decode[wire.UndoLateRequest]), "StartSagaAnswer": answerCodec[wire.StartSagaAnswer], "Saga": answerCodec[wire.Saga], "SagaStep": answerCodec[wire.SagaStep],
 		"SagaPage": answerCodec[wire.SagaPage], "SagaVersions": answerCodec[wire.SagaVersions], "SagaVersion": answerCodec[wire.SagaVersion],
 		"ClaimRequest": requestCodec(wire.Decode[wire.ClaimRequest]), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
 		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.Decode[wire.ApprovalDecision]),
@@ -208,17 +208,17 @@ func requestReaders() map[string]requestReader {
 	}
 	return map[string]requestReader{
 		"OpenRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeOpen(data)
+			r, bad := wire.Decode[wire.OpenRequest](data)
 			r.Nonce = cmp.Or(r.Nonce, "n") // a document cannot say that not_after needs it
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := r.Parse("default"); return bad })
 		},
 		"SubmitRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeSubmit(data)
+			r, bad := wire.Decode[wire.SubmitRequest](data)
 			r.Lane = cmp.Or(r.Lane, "lane") // a document cannot say that lane_limit needs it
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, _, _, bad := r.Parse("default", 0); return bad })
 		},
 		"StartSagaRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeStartSaga(data)
+			r, bad := wire.Decode[wire.StartSagaRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, _, _, bad := r.Parse("default"); return bad })
 		},
 		"ClaimRequest": func(data []byte) *wire.Invalid {
@@ -270,7 +270,7 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.Decode[wire.TokenRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
-		"ReplaceNode":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
+		"ReplaceNode":     func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.ReplaceNode](data); return bad },
 		"FinishRestore":   func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.FinishRestore](data); return bad },
 		"ReasonRequest":   func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.ReasonRequest](data); return bad },
 		"UndoLateRequest": func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.UndoLateRequest](data); return bad },
@@ -286,7 +286,7 @@ func requestReaders() map[string]requestReader {
 		},
 		"NotifyRequest":    func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.NotifyRequest](data); return bad },
 		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.NamespaceRequest](data); return bad },
-		"RenewRequest":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
+		"RenewRequest":     func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.RenewRequest](data); return bad },
 		"ApprovalDecision": func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.ApprovalDecision](data); return bad },
 		"OperatorRequest":  func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.OperatorRequest](data); return bad },
 	}

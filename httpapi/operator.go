@@ -20,15 +20,15 @@ type decisionRoutes struct {
 	operator Operator
 }
 
-func (dr *decisionRoutes) routes() map[string]route {
+func (dr *decisionRoutes) routes() []route {
 	access := with(auth.Operate)
-	return map[string]route{
-		"POST /v1/flights/{id}/resolve": {serve: dr.resolve, access: access},
-		"POST /v1/flights/{id}/cancel":  {serve: dr.cancel, access: access},
-		"POST /v1/flights/{id}/retry":   {serve: dr.retry, access: access},
-		"POST /v1/flights/{id}/free":    {serve: dr.free, access: access},
-		"POST /v1/flights/{id}/redact":  {serve: dr.redact, access: access},
-		"POST /v1/flights:import":       {serve: dr.importReceipts, access: access, query: true},
+	return []route{
+		{pattern: "POST /v1/flights/{id}/resolve", serve: dr.resolve, access: access},
+		{pattern: "POST /v1/flights/{id}/cancel", serve: dr.cancel, access: access},
+		{pattern: "POST /v1/flights/{id}/retry", serve: dr.retry, access: access},
+		{pattern: "POST /v1/flights/{id}/free", serve: dr.free, access: access},
+		{pattern: "POST /v1/flights/{id}/redact", serve: dr.redact, access: access},
+		{pattern: "POST /v1/flights:import", serve: dr.importReceipts, access: access, query: true},
 	}
 }
 

@@ -36,23 +36,22 @@ type sagaRoutes struct {
 	sagas Sagas // nil: the routes answer not_found
 }
 
-func (sr *sagaRoutes) routes() map[string]route {
-	all := map[string]route{
-		"PUT /v1/sagas/{name}/versions/{version}":    {serve: sr.define, access: with(auth.Work | auth.Operate | auth.Define)},
-		"GET /v1/sagas/{name}/versions/{version}":    {serve: sr.definition, access: with(auth.Read)},
-		"DELETE /v1/sagas/{name}/versions/{version}": {serve: sr.deleteDefinition, access: with(auth.Operate)},
-		"GET /v1/sagas/{name}/versions":              {serve: sr.versions, access: with(auth.Read)},
-		"POST /v1/sagas:start":                       {serve: sr.start, access: with(auth.Submit)},
-		"GET /v1/sagas":                              {serve: sr.list, access: with(auth.Read), query: true},
-		"GET /v1/flights/{id}/saga":                  {serve: sr.show, access: with(auth.Read)},
-		"POST /v1/flights/{id}/undo-late":            {serve: sr.undoLate, access: with(auth.Operate)},
+func (sr *sagaRoutes) routes() []route {
+	all := []route{
+		{pattern: "PUT /v1/sagas/{name}/versions/{version}", serve: sr.define, access: with(auth.Work | auth.Operate | auth.Define)},
+		{pattern: "GET /v1/sagas/{name}/versions/{version}", serve: sr.definition, access: with(auth.Read)},
+		{pattern: "DELETE /v1/sagas/{name}/versions/{version}", serve: sr.deleteDefinition, access: with(auth.Operate)},
+		{pattern: "GET /v1/sagas/{name}/versions", serve: sr.versions, access: with(auth.Read)},
+		{pattern: "POST /v1/sagas:start", serve: sr.start, access: with(auth.Submit)},
+		{pattern: "GET /v1/sagas", serve: sr.list, access: with(auth.Read), query: true},
+		{pattern: "GET /v1/flights/{id}/saga", serve: sr.show, access: with(auth.Read)},
+		{pattern: "POST /v1/flights/{id}/undo-late", serve: sr.undoLate, access: with(auth.Operate)},
 	}
 	if sr.sagas == nil {
-		for pattern, r := range all {
-			r.serve = func(http.ResponseWriter, *http.Request) error {
+		for i := range all {
+			all[i].serve = func(http.ResponseWriter, *http.Request) error {
 				return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no sagas"}}
 			}
-			all[pattern] = r
 		}
 	}
 	return all
@@ -69,7 +68,7 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	req, bad := wire.DecodeStartSaga(body)
+	req, bad := wire.Decode[wire.StartSagaRequest](body)
 	if bad != nil {
 		return bad
 	}

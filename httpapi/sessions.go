@@ -18,59 +18,59 @@ type sessionRoutes struct {
 	limits   *auth.Limiter
 }
 
-func (sr *sessionRoutes) routes() map[string]route {
+// sessionPath names a session by its sealed id.
+type sessionPath struct {
+	Session string `json:"-" path:"id"`
+}
+
+// renewal is a renewal of a session.
+type renewal struct {
+	sessionPath
+	wire.RenewRequest
+}
+
+func (sr *sessionRoutes) routes() []route {
 	access := with(auth.Submit | auth.Work)
-	return map[string]route{
-		"POST /v1/sessions":            {serve: sr.newSession, access: access},
-		"POST /v1/sessions/{id}/renew": {serve: sr.renewSession, access: access},
-		"POST /v1/sessions/{id}/close": {serve: sr.closeSession, access: access},
+	return []route{
+		Endpoint[wire.SessionRequest, wire.SessionAnswer]{Pattern: "POST /v1/sessions", Access: access, Body: wire.MaxSmallBody, Serve: sr.open}.route(sr.scope),
+		Endpoint[renewal, wire.SessionAnswer]{Pattern: "POST /v1/sessions/{id}/renew", Access: access, Body: wire.MaxSmallBody, Serve: sr.renew}.route(sr.scope),
+		Endpoint[sessionPath, struct{}]{Pattern: "POST /v1/sessions/{id}/close", Access: access, Body: wire.MaxSmallBody, Serve: sr.close}.route(sr.scope),
 	}
 }
 
-// newSession serves POST /v1/sessions.
-func (sr *sessionRoutes) newSession(w http.ResponseWriter, r *http.Request) error {
-	req, bad := receive(sr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.SessionRequest])
+func (sr *sessionRoutes) open(q *Request, in *wire.SessionRequest) (*wire.SessionAnswer, error) {
+	ttl, bad := wire.TTL(in.TTLMS)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	ttl, bad := wire.TTL(req.TTLMS)
-	if bad != nil {
-		return bad
-	}
-	ns, bad := namespace(r)
+	ns, bad := namespace(q.Request)
 	if bad != nil {
 		ns = wire.DefaultNamespace // a session has no namespace, so a token of all of them may send any header
 	}
 	if err := sr.limits.AllowSession(ns); err != nil {
-		return err
+		return nil, err
 	}
-	answer, err := sr.sessions.NewSession(r.Context(), ttl, auth.Redact(req.Owner))
-	return sr.writeSession(w, r, http.StatusCreated, req.Nonce, answer, err)
+	answer, err := sr.sessions.NewSession(q.Context(), ttl, auth.Redact(in.Owner))
+	q.answerWith(http.StatusCreated)
+	return sr.answer(q, in.Nonce, answer, err)
 }
 
-// renewSession serves POST /v1/sessions/{id}/renew.
-func (sr *sessionRoutes) renewSession(w http.ResponseWriter, r *http.Request) error {
-	req, bad := receive(sr.receiveBody, w, r, wire.MaxSmallBody, wire.DecodeRenew)
-	if bad != nil {
-		return bad
-	}
-	renewal := remote.RenewRequest{OpenDigest: req.OpenDigest}
-	if req.After != "" {
-		renewal.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
-	}
-	id, err := sr.ownSession(r)
+func (sr *sessionRoutes) renew(q *Request, in *renewal) (*wire.SessionAnswer, error) {
+	id, err := sr.ownSession(q, in.Session)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer, err := sr.sessions.Renew(r.Context(), id, renewal)
-	return sr.writeSession(w, r, http.StatusOK, "", answer, err)
+	request := remote.RenewRequest{OpenDigest: in.OpenDigest}
+	request.After, _ = flight.ParseID(in.After) // its form was checked when it was read
+	answer, err := sr.sessions.Renew(q.Context(), id, request)
+	return sr.answer(q, "", answer, err)
 }
 
-func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, status int, nonce string, s remote.SessionAnswer, err error) error {
+func (sr *sessionRoutes) answer(q *Request, nonce string, s remote.SessionAnswer, err error) (*wire.SessionAnswer, error) {
 	if err != nil {
-		return aboutSession(r, err)
+		return nil, err
 	}
-	out := wire.SessionAnswer{Session: sr.sealSession(r, s.Session), Nonce: nonce, TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
+	out := wire.SessionAnswer{Session: sr.sealSession(q.Request, s.Session), Nonce: nonce, TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
 		OpenDigest: s.OpenDigest, More: s.More}
 	if out.OpenDigest == "" {
 		out.OpenDigest = wire.OpenDigest(nil) // a new session has no open attempts
@@ -83,46 +83,24 @@ func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, st
 		out.Open = append(out.Open, wire.OpenAttempt{Key: o.Key.String(), FlightID: o.FlightID.String(), Nonce: hex.EncodeToString(o.Nonce[:]),
 			Attempt: o.Number, FencingToken: o.FencingToken})
 	}
-	return writeJSON(w, r, status, &out)
+	return &out, nil
 }
 
-// closeSession serves POST /v1/sessions/{id}/close.
-func (sr *sessionRoutes) closeSession(w http.ResponseWriter, r *http.Request) error {
-	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
-	if bad == nil {
-		bad = wire.DecodeEmpty(body)
+func (sr *sessionRoutes) close(q *Request, in *sessionPath) (*struct{}, error) {
+	id, err := sr.ownSession(q, in.Session)
+	if err == nil {
+		err = sr.sessions.CloseSession(q.Context(), id)
 	}
-	if bad != nil {
-		return bad
-	}
-	id, err := sr.ownSession(r)
-	if err != nil {
-		return err
-	}
-	if err := sr.sessions.CloseSession(r.Context(), id); err != nil {
-		return aboutSession(r, err)
-	}
-	writeEmpty(w, r)
-	return nil
+	return &struct{}{}, err
 }
 
-// ownSession returns the session in the path. If it was not sealed for the sender, the error is that of a session that does
-// not exist.
-func (sr *sessionRoutes) ownSession(r *http.Request) (flight.SessionID, error) {
-	id := sr.unsealSession(r, r.PathValue("id"))
-	if id == unknownSession && callerOf(r) != nil {
-		return id, aboutSession(r, &effect.LeaseLost{})
+// ownSession returns the session that a request names. If it was not sealed for the sender, the error is that of a session that does
+// not exist. Problems name the session as the sender wrote it: the end of another session must not end a renewal.
+func (sr *sessionRoutes) ownSession(q *Request, sealed string) (flight.SessionID, error) {
+	q.session = sealed
+	id := sr.unsealSession(q.Request, sealed)
+	if id == unknownSession && callerOf(q.Request) != nil {
+		return id, &effect.LeaseLost{}
 	}
 	return id, nil
-}
-
-// aboutSession returns an error whose problem names the session in the path, as the sender wrote it: the end of another session
-// must not end a renewal.
-func aboutSession(r *http.Request, err error) error {
-	return named{error: err, session: r.PathValue("id")}
-}
-
-// writeEmpty answers 200 with an empty object.
-func writeEmpty(w http.ResponseWriter, r *http.Request) {
-	writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, '{', '}') })
 }

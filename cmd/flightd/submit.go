@@ -188,7 +188,7 @@ func submitFile(ctx context.Context, a *cli.App, c *client.Client, s *submitFlag
 		}
 		if len(line) > 0 || failed != nil {
 			run.sum.Read++
-			r, bad := wire.DecodeSubmit(line)
+			r, bad := wire.Decode[wire.SubmitRequest](line)
 			switch {
 			case failed != nil:
 				bad = wire.BadField("", "%v", failed)

@@ -78,7 +78,8 @@ type PolicyDifference struct {
 
 // DecodeActionPolicy reads the body of a document. An unknown field is an error: a later version may restrict jobs by it.
 func DecodeActionPolicy(body []byte) (*ActionPolicy, *Invalid) {
-	p, bad := decode[ActionPolicy](body)
+	var p ActionPolicy
+	bad := decode(body, &p)
 	return &p, bad
 }
 

@@ -78,7 +78,7 @@ func TestRetry_PausesByDefault(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"attempts":3}`: "1s 1m0s", `{"attempts":3,"first_ms":120000}`: "2m0s 2m0s", `{"attempts":3,"max_ms":500}`: "500ms 500ms", `{"attempts":3,"first_ms":1,"max_ms":2}`: "1ms 2ms",
 	} {
-		r, bad := wire.DecodeSubmit([]byte(`{"action":"a","id":"1","retry":` + body + `}`))
+		r, bad := wire.Decode[wire.SubmitRequest]([]byte(`{"action":"a","id":"1","retry":` + body + `}`))
 		require.Nil(t, bad)
 		_, s, _, bad := r.Parse("default", 0)
 		require.Nil(t, bad)

@@ -33,12 +33,16 @@ type BatchAnswer struct {
 }
 
 // DecodeBatchLine reads one line. The request in it is not read.
-func DecodeBatchLine(data []byte) (BatchLine, *Invalid) {
-	l, bad := decodeFields[BatchLine](data)
-	if bad != nil && bad.Pointer == "" { // the document is a line here
+func DecodeBatchLine(data []byte) (l BatchLine, bad *Invalid) {
+	return l, ofLine(decodeFields(data, &l))
+}
+
+// ofLine is the error for a line instead of a body.
+func ofLine(bad *Invalid) *Invalid {
+	if bad != nil && bad.Pointer == "" {
 		bad.Detail = strings.Replace(bad.Detail, "the body is", "the line is", 1)
 	}
-	return l, bad
+	return bad
 }
 
 // Request returns the path and the body of the line's request.

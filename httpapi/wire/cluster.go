@@ -58,11 +58,10 @@ type ReplaceNode struct {
 	Actor        string `json:"actor,omitzero" limit:"word"`
 }
 
-// DecodeReplaceNode reads the body of POST /v1/cluster/nodes/{name}/replace.
-func DecodeReplaceNode(data []byte) (ReplaceNode, *Invalid) {
-	r, bad := decode[ReplaceNode](data)
-	if sum, err := hex.DecodeString(r.Certificate); bad == nil && (err != nil || len(sum) != sha256.Size) {
-		bad = BadField("/certificate", "want the SHA-256 of a certificate: 64 hex digits")
+// normalize rejects what is no fingerprint of a certificate.
+func (r *ReplaceNode) normalize() *Invalid {
+	if sum, err := hex.DecodeString(r.Certificate); err != nil || len(sum) != sha256.Size {
+		return BadField("/certificate", "want the SHA-256 of a certificate: 64 hex digits")
 	}
-	return r, bad
+	return nil
 }

@@ -48,12 +48,9 @@ type ImportDifference struct {
 }
 
 // DecodeImport reads one line.
-func DecodeImport(data []byte) (ImportLine, *Invalid) {
-	r, bad := decode[ImportLine](data)
+func DecodeImport(data []byte) (r ImportLine, bad *Invalid) {
+	bad = ofLine(DecodeInto(data, &r))
 	r.Input = nullToNil(r.Input)
-	if bad != nil && bad.Pointer == "" { // the document is a line here
-		bad.Detail = strings.Replace(bad.Detail, "the body is", "the line is", 1)
-	}
 	return r, bad
 }
 

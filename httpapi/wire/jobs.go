@@ -100,11 +100,10 @@ type Job struct {
 // JobNonce returns the nonce of the attempt that a claim opens of a flight.
 func JobNonce(claim string, id flight.ID) string { return claim + "." + id.String() }
 
-// DecodeSubmit reads the body of a submission, or one line of it.
-func DecodeSubmit(data []byte) (SubmitRequest, *Invalid) {
-	r, bad := decode[SubmitRequest](data)
+// normalize takes an input that is null for none.
+func (r *SubmitRequest) normalize() *Invalid {
 	r.Input = nullToNil(r.Input)
-	return r, bad
+	return nil
 }
 
 // Parse returns the submission in the terms of package flight; now is the ledger's time. After an error the key is set if it is valid.

@@ -108,31 +108,44 @@ func checkLimits(pointer string, v reflect.Value, all []check) *Invalid {
 	return nil
 }
 
-// Decode reads the body of a request of type T. Some types have a function of their own: see DecodeOpen.
-func Decode[T any](data []byte) (T, *Invalid) { return decode[T](data) }
-
-// decode reads a request strictly. A field that is null counts as missing, except the body of a receipt.
-func decode[T any](data []byte) (r T, bad *Invalid) {
-	if r, bad = decodeFields[T](data); bad != nil {
-		return r, bad
-	}
-	v := reflect.ValueOf(&r).Elem()
-	return r, checkLimits("", v, checksOf(v.Type()))
+// Decode reads the body of a request of type T.
+func Decode[T any](data []byte) (r T, bad *Invalid) {
+	bad = DecodeInto(data, &r)
+	return r, bad
 }
 
-// decodeFields is decode without the limits of the fields.
-func decodeFields[T any](data []byte) (r T, bad *Invalid) {
+// DecodeInto is Decode for a request some of whose fields come from elsewhere.
+func DecodeInto[T any](data []byte, r *T) *Invalid {
+	bad := decode(data, r)
+	if own, ok := any(r).(interface{ normalize() *Invalid }); ok && bad == nil {
+		bad = own.normalize()
+	}
+	return bad
+}
+
+// decode is DecodeInto without the rules of the type.
+func decode(data []byte, r any) *Invalid {
+	if bad := decodeFields(data, r); bad != nil {
+		return bad
+	}
+	v := reflect.ValueOf(r).Elem()
+	return checkLimits("", v, checksOf(v.Type()))
+}
+
+// decodeFields reads a request strictly, without the limits of its fields. A field that is null counts as missing, except the body of a
+// receipt.
+func decodeFields(data []byte, r any) *Invalid {
 	const hint = "send a JSON object, at least {}"
 	switch text := bytes.TrimLeft(data, " \t\r\n"); {
 	case len(text) == 0:
-		return r, setHint(BadField("", "the body is empty; a JSON object is expected"), hint)
+		return setHint(BadField("", "the body is empty; a JSON object is expected"), hint)
 	case text[0] != '{':
-		return r, setHint(BadField("", "the body is not a JSON object"), hint)
+		return setHint(BadField("", "the body is not a JSON object"), hint)
 	}
-	if err := strictjson.DecodeRequest(data, &r); err != nil {
-		return r, invalidJSON(err)
+	if err := strictjson.DecodeRequest(data, r); err != nil {
+		return invalidJSON(err)
 	}
-	return r, nil
+	return nil
 }
 
 func invalidJSON(err error) *Invalid {

@@ -114,18 +114,8 @@ type ResolveRequest struct {
 	Body
 }
 
-// DecodeOpen reads the body of an open.
-func DecodeOpen(data []byte) (OpenRequest, *Invalid) {
-	r, bad := decode[OpenRequest](data)
+// normalize takes an input that is null for none.
+func (r *OpenRequest) normalize() *Invalid {
 	r.Input = nullToNil(r.Input)
-	return r, bad
-}
-
-// DecodeEmpty reads the body of a request without fields: no body, or an empty object.
-func DecodeEmpty(data []byte) *Invalid {
-	if len(data) == 0 {
-		return nil
-	}
-	_, bad := decode[struct{}](data)
-	return bad
+	return nil
 }

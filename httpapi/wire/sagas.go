@@ -73,11 +73,10 @@ type UndoLateRequest struct {
 	Actor  string `json:"actor,omitzero" limit:"word"` // as the header Flightd-Actor
 }
 
-// DecodeStartSaga reads the body of a start.
-func DecodeStartSaga(data []byte) (StartSagaRequest, *Invalid) {
-	r, bad := decode[StartSagaRequest](data)
+// normalize takes an input that is null for none.
+func (r *StartSagaRequest) normalize() *Invalid {
 	r.Input = nullToNil(r.Input)
-	return r, bad
+	return nil
 }
 
 // Parse returns the key and the submission in the terms of package flight, and the version that is asked for; 0: the newest.

@@ -58,17 +58,13 @@ func OpenDigest(open []OpenAttempt) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// DecodeRenew reads the body of a renewal.
-func DecodeRenew(data []byte) (RenewRequest, *Invalid) {
-	r, bad := decode[RenewRequest](data)
-	if bad != nil {
-		return r, bad
-	}
+// normalize rejects what is no digest or no flight id.
+func (r *RenewRequest) normalize() *Invalid {
 	if digest, err := hex.DecodeString(r.OpenDigest); r.OpenDigest != "" && (err != nil || len(digest) != 16 || strings.ToLower(r.OpenDigest) != r.OpenDigest) {
-		return r, BadField("/open_digest", "must be 32 lower-case hex digits: open_digest in the answer to an earlier renewal")
+		return BadField("/open_digest", "must be 32 lower-case hex digits: open_digest in the answer to an earlier renewal")
 	}
 	if _, err := flight.ParseID(r.After); r.After != "" && err != nil {
-		return r, BadField("/after", "must be a flight id: fl_ followed by 26 characters of a-z and 2-7")
+		return BadField("/after", "must be a flight id: fl_ followed by 26 characters of a-z and 2-7")
 	}
-	return r, nil
+	return nil
 }

@@ -111,11 +111,11 @@ func FuzzDecodeOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = Decode[ReportRequest](data)
 		_, _ = Decode[VerificationRequest](data)
-		_, _ = DecodeRenew(data)
+		_, _ = Decode[RenewRequest](data)
 		_, _ = Decode[AbandonRequest](data)
 		var a OpenAnswer
 		_ = DecodeAnswer(data, &a)
-		decoded, bad := DecodeOpen(data)
+		decoded, bad := Decode[OpenRequest](data)
 		if bad != nil {
 			return
 		}
