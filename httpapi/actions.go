@@ -14,14 +14,14 @@ import (
 // actionRoutes serve the documents of actions: the policy of their jobs.
 type actionRoutes struct{ *documentStore }
 
-func (ar *actionRoutes) routes() []route {
+func (ar *actionRoutes) routes() []declaration {
 	read := with(auth.Work | auth.Read | auth.Operate | auth.Define)
-	return []route{
-		{pattern: "GET /v1/actions", serve: ar.listActions, access: read},
-		{pattern: "GET /v1/actions/{name}", serve: ar.getAction, access: read},
-		{pattern: "PUT /v1/actions/{name}", serve: ar.putAction, access: with(auth.Operate | auth.Define)},
-		{pattern: "DELETE /v1/actions/{name}", serve: ar.deleteAction, access: with(auth.Operate)},
-		{pattern: "POST /v1/actions/{name}/declare", serve: ar.declareAction, access: with(auth.Submit | auth.Work | auth.Operate | auth.Define)},
+	return []declaration{
+		route{pattern: "GET /v1/actions", serve: ar.listActions, access: read},
+		route{pattern: "GET /v1/actions/{name}", serve: ar.getAction, access: read},
+		route{pattern: "PUT /v1/actions/{name}", serve: ar.putAction, access: with(auth.Operate | auth.Define)},
+		route{pattern: "DELETE /v1/actions/{name}", serve: ar.deleteAction, access: with(auth.Operate)},
+		route{pattern: "POST /v1/actions/{name}/declare", serve: ar.declareAction, access: with(auth.Submit | auth.Work | auth.Operate | auth.Define)},
 	}
 }
 

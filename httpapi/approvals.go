@@ -19,11 +19,11 @@ type approvalRoutes struct {
 	flights   *flightRoutes
 }
 
-func (ar *approvalRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /v1/approvals", serve: ar.list, access: with(auth.Read), query: true},
-		{pattern: "POST /v1/flights/{id}/approve", serve: ar.approve, access: with(auth.Operate)},
-		{pattern: "POST /v1/flights/{id}/reject", serve: ar.reject, access: with(auth.Operate)},
+func (ar *approvalRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /v1/approvals", serve: ar.list, access: with(auth.Read), query: true},
+		route{pattern: "POST /v1/flights/{id}/approve", serve: ar.approve, access: with(auth.Operate)},
+		route{pattern: "POST /v1/flights/{id}/reject", serve: ar.reject, access: with(auth.Operate)},
 	}
 }
 

@@ -15,8 +15,8 @@ type auditRoutes struct {
 	limits   *auth.Limiter
 }
 
-func (ar *auditRoutes) routes() []route {
-	return []route{{pattern: "GET /v1/audit", serve: ar.audit, access: with(auth.Operate | auth.Admin), query: true}}
+func (ar *auditRoutes) routes() []declaration {
+	return []declaration{route{pattern: "GET /v1/audit", serve: ar.audit, access: with(auth.Operate | auth.Admin), query: true}}
 }
 
 // audit serves GET /v1/audit: the decisions of people, newest first.

@@ -37,8 +37,8 @@ type batchRoutes struct {
 	workers chan struct{} // has a value for each worker
 }
 
-func (br *batchRoutes) routes() []route {
-	return []route{{pattern: "POST /v1/flights:batch", serve: br.batch, access: with(auth.Submit | auth.Work)}}
+func (br *batchRoutes) routes() []declaration {
+	return []declaration{route{pattern: "POST /v1/flights:batch", serve: br.batch, access: with(auth.Submit | auth.Work)}}
 }
 
 // batch serves POST /v1/flights:batch. Each line is a request to the route that its answer comes from, with the headers of the

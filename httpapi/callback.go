@@ -24,10 +24,10 @@ type suspension struct {
 	wire.SuspendRequest
 }
 
-func (cr *callbackRoutes) routes() []route {
-	return []route{
-		Endpoint[suspension, wire.Flight]{Pattern: "POST /v1/flights/{id}/suspend", Access: with(auth.Submit | auth.Work), Body: wire.MaxSmallBody, Serve: cr.suspend}.route(cr.scope),
-		{pattern: "POST /v1/callbacks/{token}", serve: cr.callback, access: anyone, query: true},
+func (cr *callbackRoutes) routes() []declaration {
+	return []declaration{
+		Endpoint[suspension, wire.Flight]{Pattern: "POST /v1/flights/{id}/suspend", Access: with(auth.Submit | auth.Work), Body: wire.MaxSmallBody, Serve: cr.suspend},
+		route{pattern: "POST /v1/callbacks/{token}", serve: cr.callback, access: anyone, query: true},
 	}
 }
 

@@ -16,11 +16,11 @@ type clusterRoutes struct {
 	cluster Cluster
 }
 
-func (cr *clusterRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /v1/cluster", serve: cr.clusterState, access: with(auth.Operate | auth.Admin)},
-		{pattern: "POST /v1/cluster/nodes/{name}/replace", serve: cr.replaceNode, access: with(auth.Admin)},
-		{pattern: "POST /v1/lease-epoch:raise", serve: cr.raiseLeaseEpoch, access: with(auth.Admin)},
+func (cr *clusterRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /v1/cluster", serve: cr.clusterState, access: with(auth.Operate | auth.Admin)},
+		route{pattern: "POST /v1/cluster/nodes/{name}/replace", serve: cr.replaceNode, access: with(auth.Admin)},
+		route{pattern: "POST /v1/lease-epoch:raise", serve: cr.raiseLeaseEpoch, access: with(auth.Admin)},
 	}
 }
 

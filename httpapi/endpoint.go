@@ -54,7 +54,16 @@ func (q *Request) about(err error) error {
 	return named{error: err, key: q.key, nonce: q.nonce, session: q.session}
 }
 
-// route returns the route that the endpoint declares. sc authenticates the sender of a request again when its body has arrived.
+// declaration is an Endpoint, or a route that reads and writes HTTP itself.
+type declaration interface {
+	// route returns the route that is declared. sc authenticates the sender of a request again when its body has arrived.
+	route(sc *scope) route
+}
+
+// route implements declaration.
+func (r route) route(*scope) route { return r }
+
+// route implements declaration.
 func (e Endpoint[Req, Resp]) route(sc *scope) route {
 	path, bodyless := pathFields[Req]()
 	read := sc.receiveBody

@@ -32,10 +32,10 @@ func newEventRoutes(cfg *Config, re *responder, duplicates DuplicateCounter, lim
 		heartbeat: cmp.Or(cfg.Events.Heartbeat, defaultHeartbeat), maxStreams: min(maxStreams, int64(cmp.Or(cfg.Events.MaxStreams, maxStreams)))}
 }
 
-func (er *eventRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /v1/flights/{id}/events", serve: er.flightEvents, access: with(auth.Read), query: true},
-		{pattern: "GET /v1/events", serve: er.allEvents, access: with(auth.Read), query: true},
+func (er *eventRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /v1/flights/{id}/events", serve: er.flightEvents, access: with(auth.Read), query: true},
+		route{pattern: "GET /v1/events", serve: er.allEvents, access: with(auth.Read), query: true},
 	}
 }
 

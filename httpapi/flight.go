@@ -17,13 +17,13 @@ type flightRoutes struct {
 	sagas Sagas // nil: the server has none
 }
 
-func (fr *flightRoutes) routes() []route {
+func (fr *flightRoutes) routes() []declaration {
 	access := with(auth.Read)
-	return []route{
-		{pattern: "GET /v1/flights", serve: fr.list, access: access, query: true},
-		{pattern: "GET /v1/flights/{id}", serve: fr.flight, access: access},
-		{pattern: "GET /v1/flights/{id}/input", serve: fr.input, access: access},
-		{pattern: "GET /v1/flights/{id}/receipt", serve: fr.receipt, access: access},
+	return []declaration{
+		route{pattern: "GET /v1/flights", serve: fr.list, access: access, query: true},
+		route{pattern: "GET /v1/flights/{id}", serve: fr.flight, access: access},
+		route{pattern: "GET /v1/flights/{id}/input", serve: fr.input, access: access},
+		route{pattern: "GET /v1/flights/{id}/receipt", serve: fr.receipt, access: access},
 	}
 }
 

@@ -15,13 +15,13 @@ type serverRoutes struct {
 	about About
 }
 
-func (sr *serverRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /livez", serve: sr.live, access: anyone, query: true},
-		{pattern: "GET /readyz", serve: sr.ready, access: anyone, query: true}, // verboseAccess applies to ?verbose
-		{pattern: "GET /version", serve: sr.version, access: anyToken, query: true},
-		{pattern: "GET " + problemPath + "{code}", serve: sr.problemPage, access: anyone, query: true},
-		{pattern: "GET " + documentPath, serve: sr.openapi, access: anyone, query: true},
+func (sr *serverRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /livez", serve: sr.live, access: anyone, query: true},
+		route{pattern: "GET /readyz", serve: sr.ready, access: anyone, query: true}, // verboseAccess applies to ?verbose
+		route{pattern: "GET /version", serve: sr.version, access: anyToken, query: true},
+		route{pattern: "GET " + problemPath + "{code}", serve: sr.problemPage, access: anyone, query: true},
+		route{pattern: "GET " + documentPath, serve: sr.openapi, access: anyone, query: true},
 	}
 }
 

@@ -72,7 +72,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	ds := &documentStore{responder: re, documents: cfg.Documents, operator: operator, awaitNodes: cfg.Cluster.AwaitNodes}
 	calls := &callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment, cfg.Callers.PublicURL}
 	all := make(map[string]route)
-	for _, subject := range []interface{ routes() []route }{
+	for _, subject := range []interface{ routes() []declaration }{
 		calls,
 		&callbackRoutes{calls, cfg.Remote},
 		&jobRoutes{fw, cfg.Work, cfg.Remote, ds, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
@@ -93,7 +93,8 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},
 		&serverRoutes{responder: re, about: cfg.About},
 	} {
-		for _, r := range subject.routes() {
+		for _, declared := range subject.routes() {
+			r := declared.route(re.scope)
 			if _, twice := all[r.pattern]; twice {
 				panic("httpapi: two subjects have the route " + r.pattern)
 			}

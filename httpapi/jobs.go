@@ -33,10 +33,10 @@ type jobRoutes struct {
 	publicURL  string // Callers.PublicURL
 }
 
-func (jr *jobRoutes) routes() []route {
-	return []route{
-		{pattern: "POST /v1/flights:submit", serve: jr.withPools(jr.submit), access: with(auth.Submit)},
-		{pattern: "POST /v1/flights:claim", serve: jr.withPools(jr.claim), access: with(auth.Work)},
+func (jr *jobRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "POST /v1/flights:submit", serve: jr.withPools(jr.submit), access: with(auth.Submit)},
+		route{pattern: "POST /v1/flights:claim", serve: jr.withPools(jr.claim), access: with(auth.Work)},
 	}
 }
 

@@ -24,13 +24,13 @@ func newNamespaceRoutes(cfg *Config, ds *documentStore) *namespaceRoutes {
 	return nr
 }
 
-func (nr *namespaceRoutes) routes() []route {
+func (nr *namespaceRoutes) routes() []declaration {
 	access := with(auth.Admin)
-	return []route{
-		{pattern: "GET /v1/namespaces", serve: nr.listNamespaces, access: access},
-		{pattern: "GET /v1/namespaces/{name}", serve: nr.namespaceLimits, access: access},
-		{pattern: "PUT /v1/namespaces/{name}", serve: nr.setNamespaceLimits, access: access},
-		{pattern: "DELETE /v1/namespaces/{name}", serve: nr.deleteNamespaceLimits, access: access},
+	return []declaration{
+		route{pattern: "GET /v1/namespaces", serve: nr.listNamespaces, access: access},
+		route{pattern: "GET /v1/namespaces/{name}", serve: nr.namespaceLimits, access: access},
+		route{pattern: "PUT /v1/namespaces/{name}", serve: nr.setNamespaceLimits, access: access},
+		route{pattern: "DELETE /v1/namespaces/{name}", serve: nr.deleteNamespaceLimits, access: access},
 	}
 }
 

@@ -25,13 +25,13 @@ type notifyRoutes struct {
 	sender Notifications
 }
 
-func (nr *notifyRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /v1/notify", serve: nr.list, access: with(auth.Admin)},
-		{pattern: "GET /v1/notify/{name}", serve: nr.get, access: with(auth.Admin)},
-		{pattern: "PUT /v1/notify/{name}", serve: nr.put, access: with(auth.Admin)},
-		{pattern: "DELETE /v1/notify/{name}", serve: nr.remove, access: with(auth.Admin)},
-		{pattern: "POST /v1/notify/{name}/test", serve: nr.test, access: with(auth.Admin)},
+func (nr *notifyRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /v1/notify", serve: nr.list, access: with(auth.Admin)},
+		route{pattern: "GET /v1/notify/{name}", serve: nr.get, access: with(auth.Admin)},
+		route{pattern: "PUT /v1/notify/{name}", serve: nr.put, access: with(auth.Admin)},
+		route{pattern: "DELETE /v1/notify/{name}", serve: nr.remove, access: with(auth.Admin)},
+		route{pattern: "POST /v1/notify/{name}/test", serve: nr.test, access: with(auth.Admin)},
 	}
 }
 

@@ -39,13 +39,13 @@ type (
 	}
 )
 
-func (cr *callRoutes) routes() []route {
+func (cr *callRoutes) routes() []declaration {
 	report := with(auth.Submit | auth.Work)
-	return []route{
-		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open}.route(cr.scope),
-		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon", Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon}.route(cr.scope),
-		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report}.route(cr.scope),
-		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification}.route(cr.scope),
+	return []declaration{
+		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open},
+		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon", Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon},
+		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report},
+		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification},
 	}
 }
 

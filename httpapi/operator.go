@@ -20,15 +20,15 @@ type decisionRoutes struct {
 	operator Operator
 }
 
-func (dr *decisionRoutes) routes() []route {
+func (dr *decisionRoutes) routes() []declaration {
 	access := with(auth.Operate)
-	return []route{
-		{pattern: "POST /v1/flights/{id}/resolve", serve: dr.resolve, access: access},
-		{pattern: "POST /v1/flights/{id}/cancel", serve: dr.cancel, access: access},
-		{pattern: "POST /v1/flights/{id}/retry", serve: dr.retry, access: access},
-		{pattern: "POST /v1/flights/{id}/free", serve: dr.free, access: access},
-		{pattern: "POST /v1/flights/{id}/redact", serve: dr.redact, access: access},
-		{pattern: "POST /v1/flights:import", serve: dr.importReceipts, access: access, query: true},
+	return []declaration{
+		route{pattern: "POST /v1/flights/{id}/resolve", serve: dr.resolve, access: access},
+		route{pattern: "POST /v1/flights/{id}/cancel", serve: dr.cancel, access: access},
+		route{pattern: "POST /v1/flights/{id}/retry", serve: dr.retry, access: access},
+		route{pattern: "POST /v1/flights/{id}/free", serve: dr.free, access: access},
+		route{pattern: "POST /v1/flights/{id}/redact", serve: dr.redact, access: access},
+		route{pattern: "POST /v1/flights:import", serve: dr.importReceipts, access: access, query: true},
 	}
 }
 

@@ -41,12 +41,12 @@ type queueRoutes struct {
 	store *documentStore
 }
 
-func (qr *queueRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /v1/queues", serve: qr.list, access: with(auth.Read), query: true},
-		{pattern: "POST /v1/queues/{action}/pause", serve: qr.pause, access: with(auth.Operate)},
-		{pattern: "POST /v1/queues/{action}/resume", serve: qr.resume, access: with(auth.Operate)},
-		{pattern: "GET /v1/lanes", serve: qr.lane, access: with(auth.Read), query: true},
+func (qr *queueRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /v1/queues", serve: qr.list, access: with(auth.Read), query: true},
+		route{pattern: "POST /v1/queues/{action}/pause", serve: qr.pause, access: with(auth.Operate)},
+		route{pattern: "POST /v1/queues/{action}/resume", serve: qr.resume, access: with(auth.Operate)},
+		route{pattern: "GET /v1/lanes", serve: qr.lane, access: with(auth.Read), query: true},
 	}
 }
 

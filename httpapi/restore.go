@@ -22,12 +22,12 @@ type restoreRoutes struct {
 	operator Operator
 }
 
-func (rr *restoreRoutes) routes() []route {
-	return []route{
-		{pattern: "GET /v1/backup", serve: rr.backup, access: with(auth.Admin)},
-		{pattern: "GET /v1/restore", serve: rr.restoreState, access: with(auth.Operate | auth.Admin)},
-		{pattern: "GET /v1/restore/asked", serve: rr.restoreAsked, access: with(auth.Operate | auth.Admin), query: true},
-		{pattern: "POST /v1/restore:finish", serve: rr.finishRestore, access: with(auth.Admin)},
+func (rr *restoreRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "GET /v1/backup", serve: rr.backup, access: with(auth.Admin)},
+		route{pattern: "GET /v1/restore", serve: rr.restoreState, access: with(auth.Operate | auth.Admin)},
+		route{pattern: "GET /v1/restore/asked", serve: rr.restoreAsked, access: with(auth.Operate | auth.Admin), query: true},
+		route{pattern: "POST /v1/restore:finish", serve: rr.finishRestore, access: with(auth.Admin)},
 	}
 }
 

@@ -36,22 +36,24 @@ type sagaRoutes struct {
 	sagas Sagas // nil: the routes answer not_found
 }
 
-func (sr *sagaRoutes) routes() []route {
-	all := []route{
-		{pattern: "PUT /v1/sagas/{name}/versions/{version}", serve: sr.define, access: with(auth.Work | auth.Operate | auth.Define)},
-		{pattern: "GET /v1/sagas/{name}/versions/{version}", serve: sr.definition, access: with(auth.Read)},
-		{pattern: "DELETE /v1/sagas/{name}/versions/{version}", serve: sr.deleteDefinition, access: with(auth.Operate)},
-		{pattern: "GET /v1/sagas/{name}/versions", serve: sr.versions, access: with(auth.Read)},
-		{pattern: "POST /v1/sagas:start", serve: sr.start, access: with(auth.Submit)},
-		{pattern: "GET /v1/sagas", serve: sr.list, access: with(auth.Read), query: true},
-		{pattern: "GET /v1/flights/{id}/saga", serve: sr.show, access: with(auth.Read)},
-		{pattern: "POST /v1/flights/{id}/undo-late", serve: sr.undoLate, access: with(auth.Operate)},
+func (sr *sagaRoutes) routes() []declaration {
+	all := []declaration{
+		route{pattern: "PUT /v1/sagas/{name}/versions/{version}", serve: sr.define, access: with(auth.Work | auth.Operate | auth.Define)},
+		route{pattern: "GET /v1/sagas/{name}/versions/{version}", serve: sr.definition, access: with(auth.Read)},
+		route{pattern: "DELETE /v1/sagas/{name}/versions/{version}", serve: sr.deleteDefinition, access: with(auth.Operate)},
+		route{pattern: "GET /v1/sagas/{name}/versions", serve: sr.versions, access: with(auth.Read)},
+		route{pattern: "POST /v1/sagas:start", serve: sr.start, access: with(auth.Submit)},
+		route{pattern: "GET /v1/sagas", serve: sr.list, access: with(auth.Read), query: true},
+		route{pattern: "GET /v1/flights/{id}/saga", serve: sr.show, access: with(auth.Read)},
+		route{pattern: "POST /v1/flights/{id}/undo-late", serve: sr.undoLate, access: with(auth.Operate)},
 	}
 	if sr.sagas == nil {
 		for i := range all {
-			all[i].serve = func(http.ResponseWriter, *http.Request) error {
+			r := all[i].route(sr.scope)
+			r.serve = func(http.ResponseWriter, *http.Request) error {
 				return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no sagas"}}
 			}
+			all[i] = r
 		}
 	}
 	return all

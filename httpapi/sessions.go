@@ -29,12 +29,12 @@ type renewal struct {
 	wire.RenewRequest
 }
 
-func (sr *sessionRoutes) routes() []route {
+func (sr *sessionRoutes) routes() []declaration {
 	access := with(auth.Submit | auth.Work)
-	return []route{
-		Endpoint[wire.SessionRequest, wire.SessionAnswer]{Pattern: "POST /v1/sessions", Access: access, Body: wire.MaxSmallBody, Serve: sr.open}.route(sr.scope),
-		Endpoint[renewal, wire.SessionAnswer]{Pattern: "POST /v1/sessions/{id}/renew", Access: access, Body: wire.MaxSmallBody, Serve: sr.renew}.route(sr.scope),
-		Endpoint[sessionPath, struct{}]{Pattern: "POST /v1/sessions/{id}/close", Access: access, Body: wire.MaxSmallBody, Serve: sr.close}.route(sr.scope),
+	return []declaration{
+		Endpoint[wire.SessionRequest, wire.SessionAnswer]{Pattern: "POST /v1/sessions", Access: access, Body: wire.MaxSmallBody, Serve: sr.open},
+		Endpoint[renewal, wire.SessionAnswer]{Pattern: "POST /v1/sessions/{id}/renew", Access: access, Body: wire.MaxSmallBody, Serve: sr.renew},
+		Endpoint[sessionPath, struct{}]{Pattern: "POST /v1/sessions/{id}/close", Access: access, Body: wire.MaxSmallBody, Serve: sr.close},
 	}
 }
 

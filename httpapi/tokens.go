@@ -12,12 +12,12 @@ import (
 // tokenRoutes serve tokens.
 type tokenRoutes struct{ *documentStore }
 
-func (tr *tokenRoutes) routes() []route {
-	return []route{
-		{pattern: "POST /v1/tokens", serve: tr.createToken, access: with(auth.Admin)},
-		{pattern: "GET /v1/tokens", serve: tr.listTokens, access: with(auth.Admin)},
-		{pattern: "DELETE /v1/tokens/{namespace}/{name}", serve: tr.revokeToken, access: with(auth.Admin)},
-		{pattern: "GET /v1/whoami", serve: tr.whoAmI, access: anyToken},
+func (tr *tokenRoutes) routes() []declaration {
+	return []declaration{
+		route{pattern: "POST /v1/tokens", serve: tr.createToken, access: with(auth.Admin)},
+		route{pattern: "GET /v1/tokens", serve: tr.listTokens, access: with(auth.Admin)},
+		route{pattern: "DELETE /v1/tokens/{namespace}/{name}", serve: tr.revokeToken, access: with(auth.Admin)},
+		route{pattern: "GET /v1/whoami", serve: tr.whoAmI, access: anyToken},
 	}
 }
 
