@@ -22,9 +22,20 @@ type approvalRoutes struct {
 func (ar *approvalRoutes) routes() []declaration {
 	return []declaration{
 		route{pattern: "GET /v1/approvals", serve: ar.list, access: with(auth.Read), query: true},
-		route{pattern: "POST /v1/flights/{id}/approve", serve: ar.approve, access: with(auth.Operate)},
-		route{pattern: "POST /v1/flights/{id}/reject", serve: ar.reject, access: with(auth.Operate)},
+		ar.decision("approve", flight.FindingApproved),
+		ar.decision("reject", flight.FindingRejected),
 	}
+}
+
+func (ar *approvalRoutes) decision(verb string, finding flight.Finding) declaration {
+	return Endpoint[approval, wire.Flight]{Pattern: "POST /v1/flights/{id}/" + verb, Access: with(auth.Operate), Body: wire.MaxSmallBody,
+		Serve: func(q *Request, in *approval) (*wire.Flight, error) { return ar.decide(q, in, finding) }}
+}
+
+// approval is a person's decision about a flight that awaits it.
+type approval struct {
+	decision
+	wire.ApprovalDecision
 }
 
 // approvalFilters are the parameters of the list.
@@ -49,61 +60,50 @@ func (ar *approvalRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	return ar.flights.writePage(w, r, params, q)
 }
 
-// approve serves POST /v1/flights/{id}/approve.
-func (ar *approvalRoutes) approve(w http.ResponseWriter, r *http.Request) error {
-	return ar.decide(w, r, flight.FindingApproved)
-}
-
-// reject serves POST /v1/flights/{id}/reject.
-func (ar *approvalRoutes) reject(w http.ResponseWriter, r *http.Request) error {
-	return ar.decide(w, r, flight.FindingRejected)
-}
-
 // decide applies a person's decision to the version that the person saw. The first decision in the log counts: the same one again
 // gets its answer, and another one is told who decided before.
-func (ar *approvalRoutes) decide(w http.ResponseWriter, r *http.Request, finding flight.Finding) error {
-	d, id, bad := readDecision(r)
-	var req wire.ApprovalDecision
-	if bad == nil {
-		req, bad = receive(ar.decisions.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ApprovalDecision])
-	}
-	if bad == nil {
-		bad = d.setActor(r, req.Actor)
-	}
+func (ar *approvalRoutes) decide(q *Request, in *approval, finding flight.Finding) (*wire.Flight, error) {
+	who, bad := decider(q.Request, in.Actor)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	f, err := ar.decisions.findFlight(r, id, flight.Key{})
+	f, err := ar.decisions.findFlight(q.Request, in.Flight, flight.Key{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if f.Key.IsZero() { // a tombstone
-		return preconditionFailed(r, f)
+		return nil, preconditionFailed(f, in.Seen)
 	}
-	reply, err := ar.decisions.operator.Propose(r.Context(), &flight.DecideApproval{Key: f.Key, Generation: f.Generation, Fingerprint: f.Fingerprint,
-		Version: d.seen, Finding: finding, Actor: d.actor, Reason: flight.Sanitize(strings.TrimSpace(auth.Redact(req.Reason)))})
+	q.key = f.Key
+	reply, err := ar.decisions.operator.Propose(q.Context(), &flight.DecideApproval{Key: f.Key, Generation: f.Generation, Fingerprint: f.Fingerprint,
+		Version: in.Seen, Finding: finding, Actor: who, Reason: flight.Sanitize(strings.TrimSpace(auth.Redact(in.Reason)))})
 	if err != nil {
-		return about(f.Key, err)
+		return nil, err
 	}
 	replayed := reply.Decision == flight.DecisionAccepted && !reply.Changed
 	if reply.Decision == flight.DecisionFailedPrecondition {
-		first, err := ar.firstDecision(reply.Flight, d.seen)
+		first, err := ar.firstDecision(reply.Flight, in.Seen)
 		if err != nil {
-			return about(f.Key, err)
+			return nil, err
 		}
 		switch replayed = first != nil && (first.Kind == flight.EventApproved) == (finding == flight.FindingApproved) && first.Kind != flight.EventCancelled; {
 		case replayed:
 		case first != nil:
-			return alreadyDecided(reply.Flight, first)
-		case reply.Flight.Version == d.seen && reply.Flight.State == flight.StateAwaitingApproval: // the sweep has not rejected it yet
-			return tooLate(reply.Flight)
+			return nil, alreadyDecided(reply.Flight, first)
+		case reply.Flight.Version == in.Seen && reply.Flight.State == flight.StateAwaitingApproval: // the sweep has not rejected it yet
+			return nil, tooLate(reply.Flight)
 		}
 	}
-	if replayed {
-		w.Header()[wire.HeaderReplayed] = headerTrue
-		return ar.decisions.writeFlightAs(w, r, reply.Flight, effect.SourceReplayed.String())
+	if !replayed {
+		return ar.decisions.decided(q, in.Seen, reply, nil)
 	}
-	return ar.decisions.writeDecision(w, r, f.Key, reply, nil)
+	q.header[wire.HeaderReplayed] = headerTrue
+	shown, err := ar.decisions.answer(q, reply.Flight)
+	if err != nil {
+		return nil, err
+	}
+	shown.Source = effect.SourceReplayed.String()
+	return shown, nil
 }
 
 // firstDecision returns the event that followed the given version of a flight, if it decided about an approval; nil: it did not.

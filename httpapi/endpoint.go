@@ -14,8 +14,8 @@ import (
 // Endpoint declares a route of the API. The package derives the rest from it: routing, authorisation, decoding and checks of the
 // request, and how the answer or the problem is written.
 //
-// Fields of Req with the tag path take the value of that name in the path. The others are the JSON fields of the body, which is
-// rejected if it has any other field. Resp is written as JSON.
+// Fields of Req with the tag path or header take the value of that name in the path, or that header. The others are the JSON fields of
+// the body, which is rejected if it has any other field. Resp is written as JSON.
 type Endpoint[Req, Resp any] struct {
 	Pattern string // method and path, in the form of http.ServeMux
 	Access  access // the token that a caller needs
@@ -65,14 +65,14 @@ func (r route) route(*scope) route { return r }
 
 // route implements declaration.
 func (e Endpoint[Req, Resp]) route(sc *scope) route {
-	path, bodyless := pathFields[Req]()
+	bound, bodyless := boundFields[Req]()
 	read := sc.receiveBody
 	if e.Proved {
 		read = readBody
 	}
 	return route{pattern: e.Pattern, access: e.Access, serve: func(w http.ResponseWriter, r *http.Request) error {
 		q, in := &Request{Request: r, header: w.Header(), status: http.StatusOK}, new(Req)
-		bad := bind(path, r, in)
+		bad := bind(bound, r, in)
 		var body []byte
 		if bad == nil && e.Body > 0 {
 			body, bad = read(w, r, e.Body)
@@ -103,28 +103,28 @@ func decodeEmpty(body []byte) *wire.Invalid {
 	return wire.DecodeInto(body, new(struct{}))
 }
 
-// pathField is a field of a request that takes a value from the path.
-type pathField struct {
-	name  string
-	index []int
+// boundField is a field of a request that takes a value from the path or a header.
+type boundField struct {
+	path, header string // one of them is the name
+	index        []int
 }
 
-// pathFields returns the fields of a request with the tag path, and whether it has no others.
-func pathFields[Req any]() (path []pathField, only bool) {
+// boundFields returns the fields of a request with the tags path and header, and whether it has no others.
+func boundFields[Req any]() (bound []boundField, only bool) {
 	only = true
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Req]()) {
-		switch name := f.Tag.Get("path"); {
-		case name != "":
-			path = append(path, pathField{name, f.Index})
+		switch path, header := f.Tag.Get("path"), f.Tag.Get("header"); {
+		case path != "" || header != "":
+			bound = append(bound, boundField{path, header, f.Index})
 		case !f.Anonymous:
 			only = false
 		}
 	}
-	return path, only
+	return bound, only
 }
 
-// bind sets the fields of a request that its path has.
-func bind(fields []pathField, r *http.Request, in any) (bad *wire.Invalid) {
+// bind sets the fields of a request that its path and its headers have.
+func bind(fields []boundField, r *http.Request, in any) (bad *wire.Invalid) {
 	if len(fields) == 0 {
 		return nil
 	}
@@ -132,14 +132,33 @@ func bind(fields []pathField, r *http.Request, in any) (bad *wire.Invalid) {
 	for _, f := range fields {
 		switch field := v.FieldByIndex(f.index).Addr().Interface().(type) {
 		case *string:
-			*field = r.PathValue(f.name)
+			*field = r.PathValue(f.path)
 		case *flight.ID:
-			if *field, bad = flightID(r); bad != nil {
-				return bad
-			}
+			*field, bad = flightID(r)
+		case *flight.Version:
+			*field, bad = seenVersion(r, f.header)
 		default:
-			panic(fmt.Sprintf("httpapi: a field for the path has the type %T", field))
+			panic(fmt.Sprintf("httpapi: a field that the path or a header sets has the type %T", field))
+		}
+		if bad != nil {
+			return bad
 		}
 	}
 	return nil
+}
+
+// seenVersion returns the version in a header that a decision must have: that of the flight that the decision was made on. With
+// If-Match: *, a delayed request would apply to a version that nobody has seen.
+func seenVersion(r *http.Request, header string) (v flight.Version, bad *wire.Invalid) {
+	tag, bad := singleHeader(r, header)
+	switch {
+	case bad != nil:
+	case tag == "":
+		bad = &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: header, Detail: "missing"}}
+	default:
+		if v, bad = parseETag(header, tag); bad != nil {
+			bad.Hint = "GET the flight first, decide by its state, and send its ETag in " + header
+		}
+	}
+	return v, bad
 }

@@ -20,97 +20,95 @@ type decisionRoutes struct {
 	operator Operator
 }
 
+// decision is a person's request about a flight, bound to the version that the person saw.
+type decision struct {
+	flightPath
+	Seen flight.Version `json:"-" header:"If-Match"`
+}
+
+type (
+	change struct {
+		decision
+		wire.OperatorRequest
+	}
+	resolution struct {
+		decision
+		wire.ResolveRequest
+	}
+)
+
 func (dr *decisionRoutes) routes() []declaration {
 	access := with(auth.Operate)
+	changed := func(verb string, command func(*changeOf) (flight.Command, bool)) declaration {
+		return Endpoint[change, wire.Flight]{Pattern: "POST /v1/flights/{id}/" + verb, Access: access, Body: wire.MaxSmallBody,
+			Serve: func(q *Request, in *change) (*wire.Flight, error) { return dr.change(q, in, command) }}
+	}
 	return []declaration{
-		route{pattern: "POST /v1/flights/{id}/resolve", serve: dr.resolve, access: access},
-		route{pattern: "POST /v1/flights/{id}/cancel", serve: dr.cancel, access: access},
-		route{pattern: "POST /v1/flights/{id}/retry", serve: dr.retry, access: access},
-		route{pattern: "POST /v1/flights/{id}/free", serve: dr.free, access: access},
-		route{pattern: "POST /v1/flights/{id}/redact", serve: dr.redact, access: access},
+		Endpoint[resolution, wire.Flight]{Pattern: "POST /v1/flights/{id}/resolve", Access: access, Body: wire.MaxReportBody, Serve: dr.resolve},
+		changed("cancel", func(c *changeOf) (flight.Command, bool) {
+			return &flight.Cancel{Key: c.key, Generation: c.flight.Generation, Actor: c.actor, Reason: c.reason}, c.made(c.flight.Cancel)
+		}),
+		changed("retry", func(c *changeOf) (flight.Command, bool) {
+			return &flight.Retry{Key: c.key, Generation: c.flight.Generation, Actor: c.actor, Reason: c.reason}, dr.endedPreviousGeneration(c, flight.EventRetried)
+		}),
+		changed("free", func(c *changeOf) (flight.Command, bool) {
+			return &flight.FreeKey{Key: c.key, Generation: c.flight.Generation, Actor: c.actor, Reason: c.reason}, dr.endedPreviousGeneration(c, flight.EventFreed)
+		}),
+		changed("redact", func(c *changeOf) (flight.Command, bool) {
+			return &flight.Redact{Key: c.key, Generation: c.flight.Generation, Actor: c.actor, Reason: c.reason}, c.made(c.flight.Redacted)
+		}),
 		route{pattern: "POST /v1/flights:import", serve: dr.importReceipts, access: access, query: true},
 	}
 }
 
-// operatorRequest is a person's request about a flight, bound to the version that the person saw.
-type operatorRequest struct {
-	flight *flight.Flight
-	key    flight.Key
-	seen   flight.Version
-	actor  string
-	reason string
+// changeOf is a person's change of a flight.
+type changeOf struct {
+	flight        *flight.Flight
+	key           flight.Key
+	seen          flight.Version
+	actor, reason string
 }
 
-// cancel serves POST /v1/flights/{id}/cancel.
-func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) error {
-	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		m := d.flight.Cancel
-		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
-			m != nil && m.Actor == d.actor && m.Reason == d.reason
-	})
+// made reports whether the flight has the mark of the same change.
+func (c *changeOf) made(m *flight.Attribution) bool {
+	return m != nil && m.Actor == c.actor && m.Reason == c.reason
 }
 
-// retry serves POST /v1/flights/{id}/retry.
-func (dr *decisionRoutes) retry(w http.ResponseWriter, r *http.Request) error {
-	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d, flight.EventRetried)
-	})
-}
-
-// free serves POST /v1/flights/{id}/free.
-func (dr *decisionRoutes) free(w http.ResponseWriter, r *http.Request) error {
-	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d, flight.EventFreed)
-	})
-}
-
-// redact serves POST /v1/flights/{id}/redact.
-func (dr *decisionRoutes) redact(w http.ResponseWriter, r *http.Request) error {
-	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		m := d.flight.Redacted
-		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
-			m != nil && m.Actor == d.actor && m.Reason == d.reason
-	})
-}
-
-// endedPreviousGeneration reports whether d is a repeat: the same actor and reason ended the previous generation, after
-// the version that d was made on, with the event of the same verb. The same words about a later version are a new decision, so the
+// endedPreviousGeneration reports whether c is a repeat: the same actor and reason ended the previous generation, after
+// the version that c was made on, with the event of the same verb. The same words about a later version are a new decision, so the
 // history is checked.
-func (dr *decisionRoutes) endedPreviousGeneration(d *operatorRequest, verb flight.EventKind) bool {
-	past := d.flight.PreviousGenerations
-	if d.seen == d.flight.Version || len(past) == 0 {
+func (dr *decisionRoutes) endedPreviousGeneration(c *changeOf, verb flight.EventKind) bool {
+	past := c.flight.PreviousGenerations
+	if c.seen == c.flight.Version || len(past) == 0 || !c.made(&past[len(past)-1].EndedBy) {
 		return false
 	}
-	if m := past[len(past)-1].EndedBy; m.Actor != d.actor || m.Reason != d.reason {
-		return false
-	}
-	history, err := dr.flights.History(d.flight.ID)
+	history, err := dr.flights.History(c.flight.ID)
 	return err == nil && slices.ContainsFunc(history, func(e flight.HistoryEvent) bool {
-		return e.Kind == verb && e.Version.After(d.seen)
+		return e.Kind == verb && e.Version.After(c.seen)
 	})
 }
 
-// runDecision applies a decision to the flight's generation. command also reports whether the flight shows that the
+// change applies a decision to the flight's generation. command also reports whether the flight shows that the
 // same decision was applied already; then a repeat with the old ETag gets the same answer.
-func (dr *decisionRoutes) runDecision(w http.ResponseWriter, r *http.Request, command func(*operatorRequest) (c flight.Command, decided bool)) error {
-	d, err := dr.loadDecision(w, r)
+func (dr *decisionRoutes) change(q *Request, in *change, command func(*changeOf) (c flight.Command, decided bool)) (*wire.Flight, error) {
+	of, err := dr.findChanged(q, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c, decided := command(d)
-	if d.seen != d.flight.Version {
+	c, decided := command(of)
+	if of.seen != of.flight.Version {
 		if decided {
-			return dr.writeFlight(w, r, d.flight)
+			return dr.answer(q, of.flight)
 		}
-		return preconditionFailed(r, d.flight)
+		return nil, preconditionFailed(of.flight, in.Seen)
 	}
-	reply, err := dr.operator.Propose(r.Context(), c)
+	reply, err := dr.operator.Propose(q.Context(), c)
 	if f := reply.Flight; err == nil && reply.Decision == flight.DecisionFailedPrecondition && f.Phase == flight.PhaseCommitted && !f.State.Terminal() {
 		if _, cancels := c.(*flight.Cancel); cancels {
-			return pastPivot(f)
+			return nil, pastPivot(f)
 		}
 	}
-	return dr.writeDecision(w, r, d.key, reply, err)
+	return dr.decided(q, in.Seen, reply, err)
 }
 
 // pastPivot says that a saga is not cancelled any more.
@@ -122,37 +120,30 @@ func pastPivot(f *flight.Flight) error {
 	return problemError{problem: p}
 }
 
-// loadDecision parses a cancel, retry, free or redact, and reads its flight.
-func (dr *decisionRoutes) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, error) {
-	d, id, bad := readDecision(r)
-	var req wire.OperatorRequest
-	if bad == nil {
-		req, bad = receive(dr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.OperatorRequest])
-	}
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
-	}
-	var named flight.Key
-	if bad == nil && req.Key != "" {
-		named, bad = namedKey(r, req.Key, id)
+// findChanged reads the flight that a person changes.
+func (dr *decisionRoutes) findChanged(q *Request, in *change) (c *changeOf, err error) {
+	c = &changeOf{seen: in.Seen}
+	var bad *wire.Invalid
+	if c.actor, c.reason, bad = attribution(q.Request, in.Actor, in.Reason); bad == nil && in.Key != "" {
+		q.key, bad = namedKey(q.Request, in.Key, in.Flight)
 	}
 	if bad != nil {
 		return nil, bad
 	}
-	f, err := dr.flightOf(r, id, named)
-	if err == nil && f == nil {
-		err = &effect.Missing{ID: id}
+	if c.flight, err = dr.flightOf(q.Request, in.Flight, q.key); err == nil && c.flight == nil {
+		err = &effect.Missing{ID: in.Flight}
 	}
 	if err != nil {
-		return nil, about(named, err)
+		return nil, err
 	}
-	d.flight, d.key = f, f.Key
-	if d.key.IsZero() { // a tombstone does not store its key
-		if d.key = named; named.IsZero() {
+	c.key = c.flight.Key
+	if c.key.IsZero() { // a tombstone does not store its key
+		if c.key = q.key; c.key.IsZero() {
 			return nil, tombstoneNeedsKey()
 		}
 	}
-	return d, nil
+	q.key = c.key
+	return c, nil
 }
 
 // tombstoneNeedsKey is the error for a request about a tombstone that does not name its key.
@@ -176,42 +167,32 @@ func namedKey(r *http.Request, text string, id flight.ID) (flight.Key, *wire.Inv
 	return key, nil
 }
 
-// readDecision parses the path and If-Match. A decision must name the version that it was made on. With If-Match: *, a
-// delayed request would apply to a version that nobody has seen.
-func readDecision(r *http.Request) (*operatorRequest, flight.ID, *wire.Invalid) {
-	id, bad := flightID(r)
-	if bad != nil {
-		return nil, id, bad
+// attribution returns who makes a change and why, without secrets.
+func attribution(r *http.Request, as, why string) (who, reason string, bad *wire.Invalid) {
+	if reason = flight.Sanitize(strings.TrimSpace(auth.Redact(why))); reason == "" {
+		return "", "", wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
-	d := &operatorRequest{}
-	tag, bad := singleHeader(r, "If-Match")
-	switch {
-	case bad != nil:
-	case tag == "":
-		bad = &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "missing"}}
-	default:
-		if d.seen, bad = parseETag("If-Match", tag); bad != nil {
-			bad.Hint = "GET the flight first, decide by its state, and send its ETag in If-Match"
-		}
+	who, bad = decider(r, as)
+	return who, reason, bad
+}
+
+// decider returns who makes a change, without secrets.
+func decider(r *http.Request, as string) (who string, bad *wire.Invalid) {
+	if who = flight.Sanitize(auth.Redact(as)); who == "" {
+		who, bad = actor(r)
 	}
-	return d, id, bad
+	return cmp.Or(recordedActor(r, who), wire.UnknownActor), bad
+}
+
+// operatorRequest says who changes a document, and why.
+type operatorRequest struct {
+	seen          flight.Version
+	actor, reason string
 }
 
 // setAttribution sets the actor and the reason, without secrets.
-func (or *operatorRequest) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
-	if or.reason = flight.Sanitize(strings.TrimSpace(auth.Redact(reason))); or.reason == "" {
-		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
-	}
-	return or.setActor(r, as)
-}
-
-// setActor sets the actor, without secrets.
-func (or *operatorRequest) setActor(r *http.Request, as string) *wire.Invalid {
-	var bad *wire.Invalid
-	if or.actor = flight.Sanitize(auth.Redact(as)); or.actor == "" {
-		or.actor, bad = actor(r)
-	}
-	or.actor = cmp.Or(recordedActor(r, or.actor), wire.UnknownActor)
+func (or *operatorRequest) setAttribution(r *http.Request, as, reason string) (bad *wire.Invalid) {
+	or.actor, or.reason, bad = attribution(r, as, reason)
 	return bad
 }
 
@@ -227,26 +208,25 @@ func actor(r *http.Request) (string, *wire.Invalid) {
 	return flight.Sanitize(auth.Redact(who)), nil
 }
 
-// resolve serves POST /v1/flights/{id}/resolve.
-func (dr *decisionRoutes) resolve(w http.ResponseWriter, r *http.Request) error {
-	c, bad := dr.resolveCommand(w, r)
+// resolve records what a person has found out about a flight in doubt.
+func (dr *decisionRoutes) resolve(q *Request, in *resolution) (*wire.Flight, error) {
+	c, bad := resolveCommand(q, in)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	id, _ := flightID(r)
-	f, err := dr.findFlight(r, id, flight.Key{})
+	f, err := dr.findFlight(q.Request, in.Flight, flight.Key{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Key, c.Generation = f.Key, f.Generation
 	if f.Key.IsZero() {
-		return preconditionFailed(r, f)
+		return nil, preconditionFailed(f, in.Seen)
 	}
-	reply, err := dr.operator.Propose(r.Context(), c)
+	q.key, c.Key, c.Generation = f.Key, f.Key, f.Generation
+	reply, err := dr.operator.Propose(q.Context(), c)
 	if now := reply.Flight; err == nil && reply.Decision == flight.DecisionFailedPrecondition && now.Resolution != nil && now.Resolution.Version == c.Version {
-		return alreadyResolved(now)
+		return nil, alreadyResolved(now)
 	}
-	return dr.writeDecision(w, r, f.Key, reply, err)
+	return dr.decided(q, in.Seen, reply, err)
 }
 
 // alreadyResolved says that the doubt, at the version that the person saw, was resolved by another decision.
@@ -257,32 +237,24 @@ func alreadyResolved(f *flight.Flight) error {
 	return problemError{problem: p}
 }
 
-// resolveCommand parses a resolve; its key and generation are set later.
-func (dr *decisionRoutes) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
-	d, _, bad := readDecision(r)
-	if bad != nil {
+// resolveCommand returns the command of a resolution; its key and generation are set later.
+func resolveCommand(q *Request, in *resolution) (c *flight.Resolve, bad *wire.Invalid) {
+	c = &flight.Resolve{Version: in.Seen, ExternalID: in.ExternalID}
+	if c.Actor, c.Reason, bad = attribution(q.Request, in.Actor, in.Reason); bad != nil {
 		return nil, bad
 	}
-	req, bad := receive(dr.receiveBody, w, r, wire.MaxReportBody, wire.Decode[wire.ResolveRequest])
-	if bad != nil {
+	if c.Finding, bad = wire.ParseResolution(in.Result); bad != nil {
 		return nil, bad
 	}
-	if bad := d.setAttribution(r, req.Actor, req.Reason); bad != nil {
-		return nil, bad
-	}
-	c := &flight.Resolve{Version: d.seen, ExternalID: req.ExternalID, Actor: d.actor, Reason: d.reason}
-	if c.Finding, bad = wire.ParseResolution(req.Result); bad != nil {
-		return nil, bad
-	}
-	if c.Body, bad = req.Blob(); bad != nil {
+	if c.Body, bad = in.Blob(); bad != nil {
 		return nil, bad
 	}
 	switch hasReceipt := c.ExternalID != "" || c.Body.Size > 0; {
 	case c.Finding != flight.FindingHappened && hasReceipt:
 		bad = receiptWithoutEffect()
-	case c.Finding != flight.FindingHappened && req.NoReceipt:
+	case c.Finding != flight.FindingHappened && in.NoReceipt:
 		bad = wire.BadField("/no_receipt", "allowed only with the result happened")
-	case c.Finding != flight.FindingHappened || hasReceipt != req.NoReceipt:
+	case c.Finding != flight.FindingHappened || hasReceipt != in.NoReceipt:
 	case hasReceipt:
 		bad = wire.BadField("/no_receipt", "not allowed together with external_id or a body")
 	default:
@@ -292,30 +264,28 @@ func (dr *decisionRoutes) resolveCommand(w http.ResponseWriter, r *http.Request)
 	return c, bad
 }
 
-// writeDecision answers with the ledger's reply to a decision.
-func (dr *decisionRoutes) writeDecision(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) error {
-	if err != nil {
-		return about(key, err)
-	}
+// decided is the answer to a decision about the version seen, for which the ledger has this reply.
+func (dr *decisionRoutes) decided(q *Request, seen flight.Version, reply flight.Reply, err error) (*wire.Flight, error) {
 	switch {
+	case err != nil:
+		return nil, err
 	case reply.Decision == flight.DecisionAccepted:
-		return dr.writeFlight(w, r, reply.Flight)
+		return dr.answer(q, reply.Flight)
 	case reply.Flight == nil:
-		return about(key, &effect.Missing{ID: key.FlightID()})
+		return nil, &effect.Missing{ID: q.key.FlightID()}
 	case reply.Decision == flight.DecisionNotFound:
-		return absentError(reply.Flight)
-	default:
-		return preconditionFailed(r, reply.Flight)
+		return nil, absentError(reply.Flight)
 	}
+	return nil, preconditionFailed(reply.Flight, seen)
 }
 
-// preconditionFailed says that the flight's state or version does not allow the decision.
-func preconditionFailed(r *http.Request, f *flight.Flight) error {
+// preconditionFailed says that the flight's state or version does not allow a decision about the version seen.
+func preconditionFailed(f *flight.Flight, seen flight.Version) error {
 	p := preconditionProblem(f)
 	if f.Redacted != nil {
 		p.Detail += ", and its input was erased"
 	}
-	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // another ETag would not help
+	if seen == f.Version { // another ETag would not help
 		p.Hint = "the flight's state does not allow this; read its history: GET /v1/flights/{id}/events"
 	}
 	return problemError{problem: p}
