@@ -21,7 +21,7 @@ type approvalRoutes struct {
 
 func (ar *approvalRoutes) routes() []declaration {
 	return []declaration{
-		route{pattern: "GET /v1/approvals", serve: ar.list, access: with(auth.Read), query: true},
+		Endpoint[flightFilters, wire.FlightPage]{Pattern: "GET /v1/approvals", Access: with(auth.Read), Serve: ar.list},
 		ar.decision("approve", flight.FindingApproved),
 		ar.decision("reject", flight.FindingRejected),
 	}
@@ -38,26 +38,14 @@ type approval struct {
 	wire.ApprovalDecision
 }
 
-// approvalFilters are the parameters of the list.
-var approvalFilters = []string{"action", "key_prefix", "since", "limit", "cursor"}
-
-// list serves GET /v1/approvals.
-func (ar *approvalRoutes) list(w http.ResponseWriter, r *http.Request) error {
-	params, bad := queryParameters(r)
+// list returns the flights that await approval.
+func (ar *approvalRoutes) list(q *Request, in *flightFilters) (*wire.FlightPage, error) {
+	query, bad := ar.flights.query(q, in)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	for name := range params {
-		if !slices.Contains(approvalFilters, name) {
-			return wire.BadParameter(name, "unknown filter; allowed: %s", strings.Join(approvalFilters, ", "))
-		}
-	}
-	q, bad := ar.flights.parseListQuery(r, params)
-	if bad != nil {
-		return bad
-	}
-	q.States = []flight.State{flight.StateAwaitingApproval}
-	return ar.flights.writePage(w, r, params, q)
+	query.States = []flight.State{flight.StateAwaitingApproval}
+	return ar.flights.page(q, query)
 }
 
 // decide applies a person's decision to the version that the person saw. The first decision in the log counts: the same one again

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"strings"
 
 	"github.com/flightd/flightd/flight"
@@ -18,77 +17,71 @@ type clusterRoutes struct {
 
 func (cr *clusterRoutes) routes() []declaration {
 	return []declaration{
-		route{pattern: "GET /v1/cluster", serve: cr.clusterState, access: with(auth.Operate | auth.Admin)},
-		route{pattern: "POST /v1/cluster/nodes/{name}/replace", serve: cr.replaceNode, access: with(auth.Admin)},
-		route{pattern: "POST /v1/lease-epoch:raise", serve: cr.raiseLeaseEpoch, access: with(auth.Admin)},
+		Endpoint[struct{}, wire.Cluster]{Pattern: "GET /v1/cluster", Access: with(auth.Operate | auth.Admin), Serve: cr.state},
+		Endpoint[replacement, wire.Cluster]{Pattern: "POST /v1/cluster/nodes/{name}/replace", Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: cr.replace},
+		Endpoint[wire.ReasonRequest, wire.LeaseEpoch]{Pattern: "POST /v1/lease-epoch:raise", Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: cr.raiseLeaseEpoch},
 	}
 }
 
-// clusterState serves GET /v1/cluster.
-func (cr *clusterRoutes) clusterState(w http.ResponseWriter, r *http.Request) error {
-	if cr.cluster.State == nil {
-		return &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes",
-			FieldError: wire.FieldError{Detail: "this server has no cluster"}}
-	}
-	if boundCaller(r) != nil {
-		return &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
+// state describes the nodes.
+func (cr *clusterRoutes) state(q *Request, _ *struct{}) (*wire.Cluster, error) {
+	switch {
+	case cr.cluster.State == nil:
+		return nil, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes", FieldError: wire.FieldError{Detail: "this server has no cluster"}}
+	case boundCaller(q.Request) != nil:
+		return nil, &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
 			Detail: "a token of one namespace cannot look at the cluster"}}
 	}
 	state := cr.cluster.State()
-	return writeJSON(w, r, http.StatusOK, &state)
+	return &state, nil
 }
 
-// replaceNode serves POST /v1/cluster/nodes/{name}/replace. A repeat with the same certificate changes nothing.
-func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) error {
-	body, bad := cr.readAdminBody(w, r, wire.MaxSmallBody)
-	if bad == nil {
-		bad = onlyAllNamespaces(r)
-	}
+// replacement asks for the replacement of a node.
+type replacement struct {
+	Name string `json:"-" path:"name"`
+	wire.ReplaceNode
+}
+
+// replace replaces a node. A repeat with the same certificate changes nothing.
+func (cr *clusterRoutes) replace(q *Request, in *replacement) (*wire.Cluster, error) {
+	bad := onlyAllNamespaces(q.Request)
 	if bad == nil && cr.cluster.ReplaceNode == nil {
 		bad = &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no cluster"}}
 	}
-	var req wire.ReplaceNode
-	if bad == nil {
-		req, bad = wire.Decode[wire.ReplaceNode](body)
-	}
-	var d operatorRequest
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
-	}
 	if bad != nil {
-		return bad
+		return nil, bad
+	}
+	who, why, bad := attribution(q.Request, in.Actor, in.Reason)
+	if bad != nil {
+		return nil, bad
 	}
 	propose := func(ctx context.Context, put *flight.PutDocument) error {
-		put.Actor, put.Reason = d.actor, d.reason
-		return cr.changeDocument(r.WithContext(ctx), put)
+		put.Actor, put.Reason = who, why
+		return cr.changeDocument(q.WithContext(ctx), put)
 	}
-	if err := cr.cluster.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning, propose); err != nil {
-		return err
+	if err := cr.cluster.ReplaceNode(in.Name, strings.ToLower(in.Certificate), in.WhileRunning, propose); err != nil {
+		return nil, err
 	}
 	state := cr.cluster.State()
-	return writeJSON(w, r, http.StatusOK, &state)
+	return &state, nil
 }
 
-// raiseLeaseEpoch serves POST /v1/lease-epoch:raise.
-func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) error {
-	req, bad := receive(cr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
-	var d operatorRequest
+// raiseLeaseEpoch accepts an etcd that has lost data.
+func (cr *clusterRoutes) raiseLeaseEpoch(q *Request, in *wire.ReasonRequest) (*wire.LeaseEpoch, error) {
+	who, why, bad := attribution(q.Request, in.Actor, in.Reason)
 	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
-	}
-	if bad == nil {
-		bad = onlyAllNamespaces(r)
+		bad = onlyAllNamespaces(q.Request)
 	}
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	if err := cr.cluster.RaiseLeaseEpoch(context.WithoutCancel(r.Context()), d.actor, d.reason); err != nil {
-		return err
+	if err := cr.cluster.RaiseLeaseEpoch(context.WithoutCancel(q.Context()), who, why); err != nil {
+		return nil, err
 	}
 	h := cr.ledger.Header()
-	out := wire.LeaseEpoch{Epoch: h.LeaseEpoch}
+	out := &wire.LeaseEpoch{Epoch: h.LeaseEpoch}
 	if left := h.EpochHold.Until(cr.ledger.Now()); left > 0 {
 		out.HoldUntil, out.HoldMS = wireTime(h.EpochHold), left.Milliseconds()
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
 }

@@ -5,7 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -14,8 +19,8 @@ import (
 // Endpoint declares a route of the API. The package derives the rest from it: routing, authorisation, decoding and checks of the
 // request, and how the answer or the problem is written.
 //
-// Fields of Req with the tag path or header take the value of that name in the path, or that header. The others are the JSON fields of
-// the body, which is rejected if it has any other field. Resp is written as JSON.
+// Fields of Req with the tag path, header or query take the value of that name. The others are the JSON fields of the body. A request with
+// another parameter or another field is rejected. Resp is written as JSON.
 type Endpoint[Req, Resp any] struct {
 	Pattern string // method and path, in the form of http.ServeMux
 	Access  access // the token that a caller needs
@@ -51,6 +56,9 @@ func (q *Request) about(err error) error {
 		made.problem.Nonce, made.problem.Session = cmp.Or(made.problem.Nonce, q.nonce), cmp.Or(made.problem.Session, q.session)
 		return err
 	}
+	if errors.As(err, new(named)) {
+		return err
+	}
 	return named{error: err, key: q.key, nonce: q.nonce, session: q.session}
 }
 
@@ -65,19 +73,19 @@ func (r route) route(*scope) route { return r }
 
 // route implements declaration.
 func (e Endpoint[Req, Resp]) route(sc *scope) route {
-	bound, bodyless := boundFields[Req]()
+	bound := boundFieldsOf[Req]()
 	read := sc.receiveBody
 	if e.Proved {
 		read = readBody
 	}
-	return route{pattern: e.Pattern, access: e.Access, serve: func(w http.ResponseWriter, r *http.Request) error {
+	return route{pattern: e.Pattern, access: e.Access, query: len(bound.query) > 0, serve: func(w http.ResponseWriter, r *http.Request) error {
 		q, in := &Request{Request: r, header: w.Header(), status: http.StatusOK}, new(Req)
-		bad := bind(bound, r, in)
+		bad := bound.bind(r, in)
 		var body []byte
 		if bad == nil && e.Body > 0 {
 			body, bad = read(w, r, e.Body)
 		}
-		if bad == nil && (!bodyless || len(body) > 0) {
+		if bad == nil && (!bound.noOther || len(body) > 0) {
 			bad = wire.DecodeInto(body, in)
 		}
 		if bad != nil {
@@ -103,48 +111,145 @@ func decodeEmpty(body []byte) *wire.Invalid {
 	return wire.DecodeInto(body, new(struct{}))
 }
 
-// boundField is a field of a request that takes a value from the path or a header.
+// boundField is a field of a request that takes a value from the path, a header or the query.
 type boundField struct {
-	path, header string // one of them is the name
-	index        []int
+	path, header, query string // one of them is the name
+	index               []int
 }
 
-// boundFields returns the fields of a request with the tags path and header, and whether it has no others.
-func boundFields[Req any]() (bound []boundField, only bool) {
-	only = true
+// boundFields are the fields of a request that do not come from its body.
+type boundFields struct {
+	fields  []boundField
+	query   []string // the names of the parameters
+	noOther bool     // the request has no fields in its body
+}
+
+func boundFieldsOf[Req any]() boundFields {
+	b := boundFields{noOther: true}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Req]()) {
-		switch path, header := f.Tag.Get("path"), f.Tag.Get("header"); {
-		case path != "" || header != "":
-			bound = append(bound, boundField{path, header, f.Index})
+		field := boundField{f.Tag.Get("path"), f.Tag.Get("header"), f.Tag.Get("query"), f.Index}
+		switch {
+		case field.path+field.header+field.query != "":
+			b.fields = append(b.fields, field)
+			if field.query != "" {
+				b.query = append(b.query, field.query)
+			}
 		case !f.Anonymous:
-			only = false
+			b.noOther = false
 		}
 	}
-	return bound, only
+	return b
 }
 
-// bind sets the fields of a request that its path and its headers have.
-func bind(fields []boundField, r *http.Request, in any) (bad *wire.Invalid) {
-	if len(fields) == 0 {
+// parameter is the type of a field that the query sets.
+type parameter interface {
+	// set parses the value of a parameter.
+	set(name, value string) *wire.Invalid
+}
+
+// bind sets the fields of a request.
+func (b *boundFields) bind(r *http.Request, in any) (bad *wire.Invalid) {
+	if len(b.fields) == 0 {
 		return nil
 	}
+	params, bad := b.parameters(r)
+	if bad != nil {
+		return bad
+	}
 	v := reflect.ValueOf(in).Elem()
-	for _, f := range fields {
+	for _, f := range b.fields {
+		values, given := params[f.query]
 		switch field := v.FieldByIndex(f.index).Addr().Interface().(type) {
 		case *string:
-			*field = r.PathValue(f.path)
+			if *field = r.PathValue(f.path); given {
+				*field = values[0]
+			}
+		case **string:
+			if given {
+				*field = &values[0]
+			}
+		case *[]string:
+			if given {
+				*field = strings.Split(strings.Join(values, ","), ",")
+			}
 		case *flight.ID:
 			*field, bad = flightID(r)
 		case *flight.Version:
 			*field, bad = seenVersion(r, f.header)
+		case parameter:
+			if given {
+				bad = field.set(f.query, values[0])
+			}
 		default:
-			panic(fmt.Sprintf("httpapi: a field that the path or a header sets has the type %T", field))
+			panic(fmt.Sprintf("httpapi: a request has a field of type %T, which has no rule", field))
 		}
 		if bad != nil {
 			return bad
 		}
 	}
 	return nil
+}
+
+// parameters returns the query of a request, without parameters that the endpoint does not have. A list may be given in several.
+func (b *boundFields) parameters(r *http.Request) (url.Values, *wire.Invalid) {
+	if len(b.query) == 0 || r.URL.RawQuery == "" {
+		return nil, nil // New has rejected a query
+	}
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return nil, bad
+	}
+	for name, values := range params {
+		switch {
+		case !slices.Contains(b.query, name):
+			return nil, wire.BadParameter(name, "unknown parameter; allowed: %s", strings.Join(b.query, ", "))
+		case len(values) > 1 && name != "state" && name != "kind":
+			return nil, duplicateParameter(name)
+		}
+	}
+	return params, nil
+}
+
+// limitParameter is how many elements a page may have; 0: the default.
+type limitParameter int
+
+func (l *limitParameter) set(name, value string) *wire.Invalid {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > maxPage {
+		return wire.BadParameter(name, "must be from 1 to %d", maxPage)
+	}
+	*l = limitParameter(n)
+	return nil
+}
+
+// or returns the limit, or the default.
+func (l limitParameter) or(n int) int { return cmp.Or(int(l), n) }
+
+// versionParameter is the version of an event, or of an entry of the audit log.
+type versionParameter struct{ flight.Version }
+
+func (v *versionParameter) set(name, value string) (bad *wire.Invalid) {
+	var err error
+	if v.Version, err = flight.ParseVersion(value); err != nil {
+		return wire.BadParameter(name, "it must be a version or the next of an earlier page, like 8123.4")
+	}
+	return nil
+}
+
+// sinceParameter is a time, or a duration before now.
+type sinceParameter flight.Time
+
+func (s *sinceParameter) set(_, value string) (bad *wire.Invalid) {
+	at, bad := parseSince(value, time.Now())
+	*s = sinceParameter(at)
+	return bad
+}
+
+// linkNext names the next page, which has the same path and parameters, in the header Link.
+func (q *Request) linkNext(cursor string) {
+	params, _ := queryParameters(q.Request) // it was parsed before
+	params.Set("cursor", cursor)
+	q.header.Set("Link", "<"+q.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 }
 
 // seenVersion returns the version in a header that a decision must have: that of the flight that the decision was made on. With

@@ -46,4 +46,4 @@ const (
 func (c *Config) SetBodyMemory(bytes int) { c.Callers.bodyMemory = bytes }
 
 // ApprovalFilters returns the parameters of the list of approvals.
-func ApprovalFilters() []string { return approvalFilters }
+func ApprovalFilters() []string { return boundFieldsOf[flightFilters]().query }

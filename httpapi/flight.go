@@ -20,65 +20,62 @@ type flightRoutes struct {
 func (fr *flightRoutes) routes() []declaration {
 	access := with(auth.Read)
 	return []declaration{
-		route{pattern: "GET /v1/flights", serve: fr.list, access: access, query: true},
-		route{pattern: "GET /v1/flights/{id}", serve: fr.flight, access: access},
+		Endpoint[flightsQuery, any]{Pattern: "GET /v1/flights", Access: access, Serve: fr.list},
+		Endpoint[flightPath, wire.Flight]{Pattern: "GET /v1/flights/{id}", Access: access, Serve: fr.flight},
 		route{pattern: "GET /v1/flights/{id}/input", serve: fr.input, access: access},
 		route{pattern: "GET /v1/flights/{id}/receipt", serve: fr.receipt, access: access},
 	}
 }
 
-// flight serves GET /v1/flights/{id}.
-func (fr *flightRoutes) flight(w http.ResponseWriter, r *http.Request) error {
-	id, bad := flightID(r)
-	if bad != nil {
-		return bad
-	}
-	return fr.getFlight(w, r, id, flight.Key{})
+// flight returns one flight.
+func (fr *flightRoutes) flight(q *Request, in *flightPath) (*wire.Flight, error) {
+	return fr.find(q, in.Flight, flight.Key{})
 }
 
-// getFlight answers with one flight. If If-None-Match names its current version, it waits for another one as long as
+// find returns one flight. If If-None-Match names its current version, it waits for another one as long as
 // Prefer asks, and answers 304 if there is none. named is the key in the request, or zero if it has none.
-func (fr *flightRoutes) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) error {
-	seen, bad := parseETags(r.Header["If-None-Match"])
+func (fr *flightRoutes) find(q *Request, id flight.ID, named flight.Key) (*wire.Flight, error) {
+	seen, bad := parseETags(q.Header["If-None-Match"])
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	f, err := fr.findFlight(r, id, named)
+	f, err := fr.findFlight(q.Request, id, named)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	same := seen.contains(f.Version)
-	wait := preferredWait(r)
+	wait := preferredWait(q.Request)
 	if same && wait > 0 {
-		if end, ok := startWait(fr.limits, r, f.Key); ok {
+		if end, ok := startWait(fr.limits, q.Request, f.Key); ok {
 			defer end()
 		} else {
 			wait = 0
 		}
 	}
 	if same && wait > 0 {
-		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		ctx, cancel := context.WithTimeout(q.Context(), wait)
 		defer cancel()
 		next, err := fr.ledger.Wait(ctx, id, f.Version)
-		if bad := fr.recheck(r); bad != nil {
-			return bad
+		if bad := fr.recheck(q.Request); bad != nil {
+			return nil, bad
 		}
 		switch {
 		case err == nil && next != nil && next.State == flight.StateAbsent: // the key was freed meanwhile
-			return absentError(next)
+			return nil, absentError(next)
 		case err == nil && next != nil:
 			f, same = next, false
-		case ctx.Err() == nil || r.Context().Err() != nil: // the ledger failed or the request ended; a wait that is over falls through
-			return about(f.Key, err)
+		case ctx.Err() == nil || q.Context().Err() != nil: // the ledger failed or the request ended; a wait that is over falls through
+			q.key = f.Key
+			return nil, err
 		}
-		w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
+		q.header.Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
 	}
 	if same {
-		setFlightHeaders(w.Header(), f)
-		w.WriteHeader(http.StatusNotModified)
-		return nil
+		q.describe(f)
+		q.answerWith(http.StatusNotModified)
+		return nil, nil
 	}
-	return fr.writeFlight(w, r, f)
+	return fr.answer(q, f)
 }
 
 // startWait reserves the place of a request that waits for a change. If it returns false, too many requests wait, and

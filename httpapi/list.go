@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -19,48 +17,97 @@ const (
 	maxPage     = 500
 )
 
-// parsePageLimit parses the parameter limit of a list.
-func parsePageLimit(value string) (limit int, bad *wire.Invalid) {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 || n > maxPage {
-		return 0, wire.BadParameter("limit", "must be from 1 to %d", maxPage)
-	}
-	return n, nil
-}
-
 // setNextPage sets the header Link to the next page, which has the same path and these parameters.
 func setNextPage(w http.ResponseWriter, r *http.Request, params url.Values) {
 	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 }
 
-// list serves GET /v1/flights: the flight of a key, or a page of flights.
-func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) error {
-	params, bad := queryParameters(r)
-	if bad != nil {
-		return bad
-	}
-	if params.Has("key") {
-		return fr.byKey(w, r, params)
-	}
-	q, bad := fr.parseListQuery(r, params)
-	if bad != nil {
-		return bad
-	}
-	return fr.writePage(w, r, params, q)
+// flightFilters select a page of flights.
+type flightFilters struct {
+	Action    string         `query:"action"`
+	KeyPrefix string         `query:"key_prefix"`
+	Since     sinceParameter `query:"since"`
+	Limit     limitParameter `query:"limit"`
+	Cursor    *string        `query:"cursor"`
 }
 
-// writePage answers with a page of the flights of a query, whose parameters lead to the next page.
-func (fr *flightRoutes) writePage(w http.ResponseWriter, r *http.Request, params url.Values, q flight.Query) error {
-	end, err := fr.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
+// flightsQuery selects a page of flights, or the flight of a key.
+type flightsQuery struct {
+	Key    keyParameter `query:"key"`
+	States []string     `query:"state"`
+	flightFilters
+	Contains   string `query:"contains"`
+	ExternalID string `query:"external_id"`
+}
+
+// keyParameter is a key that the query may name.
+type keyParameter struct {
+	flight.Key
+	given bool
+}
+
+func (k *keyParameter) set(name, value string) (bad *wire.Invalid) {
+	k.given = true
+	k.Key, bad = wire.ParseKey(value, wire.BadParameter(name, ""))
+	return bad
+}
+
+// list returns the flight of a key, or a page of flights.
+func (fr *flightRoutes) list(q *Request, in *flightsQuery) (*any, error) {
+	if in.Key.given {
+		return fr.byKey(q, in.Key.Key)
+	}
+	query, bad := fr.query(q, &in.flightFilters)
+	if bad != nil {
+		return nil, bad
+	}
+	query.Contains, query.ExternalID = in.Contains, in.ExternalID
+	for _, word := range in.States {
+		s, err := flight.ParseState(word)
+		switch {
+		case err != nil:
+			return nil, wire.BadParameter("state", "unknown state %.50q; allowed: scheduled, ready, awaiting_approval, running, waiting, in_doubt, succeeded, failed, cancelled", word)
+		case s == flight.StateExpired:
+			return nil, wire.BadParameter("state", "expired flights are not listed, because a tombstone does not store its key; get the flight by its key or id")
+		}
+		query.States = append(query.States, s)
+	}
+	page, err := fr.page(q, query)
+	return answerOf(page, err)
+}
+
+// answerOf is the answer of an endpoint that has answers of several types.
+func answerOf[T any](answer *T, err error) (*any, error) {
+	if answer == nil || err != nil {
+		return nil, err
+	}
+	of := any(answer)
+	return &of, nil
+}
+
+func (fr *flightRoutes) byKey(q *Request, key flight.Key) (*any, error) {
+	if params, _ := queryParameters(q.Request); len(params) > 1 {
+		return nil, wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight")
+	}
+	if bad := allowKey(q.Request, key, wire.FieldError{Parameter: "key"}); bad != nil {
+		return nil, bad
+	}
+	f, err := fr.find(q, key.FlightID(), key)
+	return answerOf(f, err)
+}
+
+// page returns the flights of a query, whose parameters lead to the next page.
+func (fr *flightRoutes) page(q *Request, query flight.Query) (*wire.FlightPage, error) {
+	end, err := fr.limits.StartScan(cmp.Or(query.Namespace, wire.AllNamespaces))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	page, err := fr.flights.List(q)
+	page, err := fr.flights.List(query)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
+	out := &wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
 	for i, f := range page.Flights {
 		out.Flights[i] = *wire.FlightOf(f, nil, false)
 		if f.State == flight.StateInDoubt && f.Duplicates != nil { // a single flight has none: they change without its version
@@ -68,80 +115,29 @@ func (fr *flightRoutes) writePage(w http.ResponseWriter, r *http.Request, params
 		}
 	}
 	if page.More {
-		out.Next = fr.sealCursor(r, encodeCursor(page.Next, q.Since))
-		params.Set("cursor", out.Next)
-		setNextPage(w, r, params)
+		out.Next = fr.sealCursor(q.Request, encodeCursor(page.Next, query.Since))
+		q.linkNext(out.Next)
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
 }
 
-func (fr *flightRoutes) byKey(w http.ResponseWriter, r *http.Request, params url.Values) error {
-	if len(params) > 1 || len(params["key"]) > 1 {
-		return wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight")
-	}
-	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
-	if bad != nil {
-		return bad
-	}
-	if bad := allowKey(r, key, wire.FieldError{Parameter: "key"}); bad != nil {
-		return bad
-	}
-	return fr.getFlight(w, r, key.FlightID(), key)
-}
-
-// parseListQuery parses the filters.
-func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wire.Invalid) {
-	q.Limit = defaultPage
-	var cursorSince flight.Time
-	for name, values := range params {
-		value := values[0]
-		if len(values) > 1 && name != "state" {
-			return q, duplicateParameter(name)
+// query returns the query of the ledger for filters.
+func (fr *flightRoutes) query(q *Request, in *flightFilters) (query flight.Query, bad *wire.Invalid) {
+	query = flight.Query{Name: in.Action, Prefix: in.KeyPrefix, Since: flight.Time(in.Since), Limit: in.Limit.or(defaultPage)}
+	if in.Cursor != nil {
+		var since flight.Time
+		if query.After, since, bad = decodeCursor(fr.unsealCursor(q.Request, *in.Cursor)); bad != nil {
+			return query, bad
 		}
-		switch name {
-		case "state":
-			for word := range strings.SplitSeq(strings.Join(values, ","), ",") {
-				s, err := flight.ParseState(word)
-				if err != nil {
-					return q, wire.BadParameter(name, "unknown state %.50q; allowed: scheduled, ready, awaiting_approval, running, waiting, in_doubt, succeeded, failed, cancelled", word)
-				}
-				if s == flight.StateExpired {
-					return q, wire.BadParameter(name, "expired flights are not listed, because a tombstone does not store its key; get the flight by its key or id")
-				}
-				q.States = append(q.States, s)
-			}
-		case "action":
-			q.Name = value
-		case "key_prefix":
-			q.Prefix = value
-		case "contains":
-			q.Contains = value
-		case "external_id":
-			q.ExternalID = value
-		case "since":
-			if q.Since, bad = parseSince(value, time.Now()); bad != nil {
-				return q, bad
-			}
-		case "limit":
-			if q.Limit, bad = parsePageLimit(value); bad != nil {
-				return q, bad
-			}
-		case "cursor":
-			if q.After, cursorSince, bad = decodeCursor(fr.unsealCursor(r, value)); bad != nil {
-				return q, bad
-			}
-		default:
-			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, contains, external_id, since, limit, cursor")
+		if since > 0 && query.Since > 0 {
+			query.Since = since
 		}
 	}
-	if cursorSince > 0 && q.Since > 0 {
-		q.Since = cursorSince
+	ns, bad := namespace(q.Request)
+	if bad == nil {
+		query.Namespace, bad = wire.ParseListNamespace(ns, query.Prefix)
 	}
-	var ns string
-	if ns, bad = namespace(r); bad == nil {
-		q.Namespace, bad = wire.ParseListNamespace(ns, q.Prefix)
-	}
-	return q, bad
+	return query, bad
 }
 
 // duplicateParameter is the error for a parameter that occurs more than once.

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -43,10 +42,10 @@ type queueRoutes struct {
 
 func (qr *queueRoutes) routes() []declaration {
 	return []declaration{
-		route{pattern: "GET /v1/queues", serve: qr.list, access: with(auth.Read), query: true},
-		route{pattern: "POST /v1/queues/{action}/pause", serve: qr.pause, access: with(auth.Operate)},
-		route{pattern: "POST /v1/queues/{action}/resume", serve: qr.resume, access: with(auth.Operate)},
-		route{pattern: "GET /v1/lanes", serve: qr.lane, access: with(auth.Read), query: true},
+		Endpoint[queuesQuery, wire.QueueList]{Pattern: "GET /v1/queues", Access: with(auth.Read), Serve: qr.list},
+		Endpoint[pauseOf, wire.Queue]{Pattern: "POST /v1/queues/{action}/pause", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: qr.pause},
+		Endpoint[pauseOf, wire.Queue]{Pattern: "POST /v1/queues/{action}/resume", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: qr.resume},
+		Endpoint[laneQuery, wire.Lane]{Pattern: "GET /v1/lanes", Access: with(auth.Read), Serve: qr.lane},
 	}
 }
 
@@ -58,60 +57,41 @@ func (qr *queueRoutes) namespace(r *http.Request) (string, *wire.Invalid) {
 	return namespace(r)
 }
 
-// list serves GET /v1/queues: a page of the actions that have jobs or workers, or are paused.
-func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
-	ns, bad := qr.namespace(r)
+// queuesQuery selects a page of queues.
+type queuesQuery struct {
+	Limit  limitParameter `query:"limit"`
+	Cursor *string        `query:"cursor"`
+}
+
+// list returns a page of the actions that have jobs or workers, or are paused.
+func (qr *queueRoutes) list(q *Request, in *queuesQuery) (*wire.QueueList, error) {
+	ns, bad := qr.namespace(q.Request)
 	if bad == nil {
 		ns, bad = wire.ParseListNamespace(ns, "")
 	}
-	if bad != nil {
-		return bad
+	after := ""
+	if in.Cursor != nil {
+		after = *in.Cursor
 	}
-	params, bad := queryParameters(r)
-	if bad != nil {
-		return bad
+	if bad == nil && in.Cursor != nil && (!strings.Contains(after, "/") || ns != "" && !strings.HasPrefix(after, ns+"/")) {
+		bad = wire.BadParameter("cursor", "must be the next of an earlier page of the same namespace, unchanged")
 	}
-	after, limit, bad := parseQueuesQuery(ns, params)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	page, more := qr.page(ns, after, limit)
-	out := wire.QueueList{Queues: make([]wire.Queue, len(page))}
+	page, more := qr.page(ns, after, in.Limit.or(defaultPage))
+	out := &wire.QueueList{Queues: make([]wire.Queue, len(page))}
 	for i := range page {
 		var err error
-		if out.Queues[i], err = qr.show(r, &page[i]); err != nil {
-			return err
+		if out.Queues[i], err = qr.show(q.Request, &page[i]); err != nil {
+			return nil, err
 		}
 	}
 	if more {
 		out.Next = page[len(page)-1].ID()
-		params.Set("cursor", out.Next)
-		setNextPage(w, r, params)
+		q.linkNext(out.Next)
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
-}
-
-// parseQueuesQuery parses the parameters of a list of the queues of a namespace, or of all if it is empty.
-func parseQueuesQuery(ns string, params url.Values) (after string, limit int, bad *wire.Invalid) {
-	limit = defaultPage
-	for name, values := range params {
-		if len(values) > 1 {
-			return "", 0, duplicateParameter(name)
-		}
-		switch name {
-		case "limit":
-			if limit, bad = parsePageLimit(values[0]); bad != nil {
-				return "", 0, bad
-			}
-		case "cursor":
-			if after = values[0]; !strings.Contains(after, "/") || ns != "" && !strings.HasPrefix(after, ns+"/") {
-				return "", 0, wire.BadParameter(name, "must be the next of an earlier page of the same namespace, unchanged")
-			}
-		default:
-			return "", 0, wire.BadParameter(name, "unknown parameter; allowed: limit, cursor")
-		}
-	}
-	return after, limit, nil
+	return out, nil
 }
 
 // page returns the first queues of a namespace, or of all, behind the one with the ID after. A paused action is one, too.
@@ -180,140 +160,110 @@ func pausedBy(doc *flight.Document) *wire.Attribution {
 // pausedBody is the body of the document that pauses an action.
 const pausedBody = `{"paused":true}`
 
-// pause serves POST /v1/queues/{action}/pause. After its answer no job of the action is handed out. Another pause of the same action
+// pauseOf asks for a pause of an action, or for its end.
+type pauseOf struct {
+	Action string `json:"-" path:"action"`
+	wire.ReasonRequest
+}
+
+// pause pauses an action. After its answer no job of the action is handed out. Another pause of the same action
 // replaces the reason. If the process dies before the answer, the action may be paused.
-func (qr *queueRoutes) pause(w http.ResponseWriter, r *http.Request) error {
-	return qr.change(w, r, true, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
-		return &flight.PutDocument{ID: id, Expect: version, Body: []byte(pausedBody), Actor: d.actor, Reason: d.reason}
+func (qr *queueRoutes) pause(q *Request, in *pauseOf) (*wire.Queue, error) {
+	return qr.change(q, in, true, func(id flight.DocumentID, version flight.Version, who, why string) flight.Command {
+		return &flight.PutDocument{ID: id, Expect: version, Body: []byte(pausedBody), Actor: who, Reason: why}
 	})
 }
 
-// resume serves POST /v1/queues/{action}/resume. It wakes the claims that wait.
-func (qr *queueRoutes) resume(w http.ResponseWriter, r *http.Request) error {
-	return qr.change(w, r, false, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
-		return &flight.DeleteDocument{ID: id, Expect: version, Actor: d.actor, Reason: d.reason}
+// resume ends the pause of an action. It wakes the claims that wait.
+func (qr *queueRoutes) resume(q *Request, in *pauseOf) (*wire.Queue, error) {
+	return qr.change(q, in, false, func(id flight.DocumentID, version flight.Version, who, why string) flight.Command {
+		return &flight.DeleteDocument{ID: id, Expect: version, Actor: who, Reason: why}
 	})
 }
 
 // change proposes a change of the document of an action, whatever its version is, and answers when the change has its effect.
-func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, pauses bool, command func(flight.DocumentID, flight.Version, *operatorRequest) flight.Command) error {
-	ns, bad := qr.namespace(r)
-	action := r.PathValue("action")
+func (qr *queueRoutes) change(q *Request, in *pauseOf, pauses bool, command func(id flight.DocumentID, version flight.Version, who, why string) flight.Command) (*wire.Queue, error) {
+	ns, bad := qr.namespace(q.Request)
 	if bad == nil {
-		_, bad = wire.Key(ns, action, "x")
-	}
-	var req wire.ReasonRequest
-	if bad == nil {
-		req, bad = receive(qr.store.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
-	}
-	var d operatorRequest
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
+		_, bad = wire.Key(ns, in.Action, "x")
 	}
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	id := flight.QueueID(ns, action)
+	who, why, bad := attribution(q.Request, in.Actor, in.Reason)
+	if bad != nil {
+		return nil, bad
+	}
+	id := flight.QueueID(ns, in.Action)
 	now := qr.documents.Document(id)
 	for range 3 {
 		// A repeat changes nothing, and gets the first answer even if it is older than another change.
-		repeat := now == nil && !pauses || now != nil && pauses && now.Changed.Actor == d.actor && now.Changed.Reason == d.reason
-		if bad := qr.store.checkNotOutdated(r, id, now); bad != nil && !repeat {
-			return bad
+		repeat := now == nil && !pauses || now != nil && pauses && now.Changed.Actor == who && now.Changed.Reason == why
+		if bad := qr.store.checkNotOutdated(q.Request, id, now); bad != nil && !repeat {
+			return nil, bad
 		}
 		version := cmp.Or(now, &flight.Document{}).Version
-		reply, err := qr.store.operator.Propose(r.Context(), command(id, version, &d))
+		reply, err := qr.store.operator.Propose(q.Context(), command(id, version, who, why))
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case reply.Decision == flight.DecisionExhausted:
-			return &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents", RetryAfter: operatorRetryAfter}
+			return nil, &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents", RetryAfter: operatorRetryAfter}
 		case reply.Decision == flight.DecisionAccepted:
-			if err := qr.queues.PauseChanged(r.Context(), ns, action); err != nil {
-				return err
-			}
-			shown := wire.Queue{Namespace: ns, Action: action}
-			for q := range qr.queues.Queues(ns, "") {
-				if q.Action == action {
-					shown.Running = q.Running
-					break
-				}
-			}
-			if reply.Document != nil {
-				shown.Paused = pausedBy(reply.Document)
-			}
-			return writeJSON(w, r, http.StatusOK, &shown)
+			return qr.changed(q, ns, in.Action, reply.Document)
 		}
 		now = reply.Document
 	}
-	return documentChanged()
+	return nil, documentChanged()
+}
+
+// changed returns an action whose document was changed to doc, or deleted, when the change has its effect.
+func (qr *queueRoutes) changed(q *Request, ns, action string, doc *flight.Document) (*wire.Queue, error) {
+	if err := qr.queues.PauseChanged(q.Context(), ns, action); err != nil {
+		return nil, err
+	}
+	shown := &wire.Queue{Namespace: ns, Action: action}
+	for queue := range qr.queues.Queues(ns, "") {
+		if queue.Action == action {
+			shown.Running = queue.Running
+			break
+		}
+	}
+	if doc != nil {
+		shown.Paused = pausedBy(doc)
+	}
+	return shown, nil
 }
 
 // maxLaneJobs is how many jobs of a lane are shown.
 const maxLaneJobs = 100
 
-// lane serves GET /v1/lanes: the jobs of a lane, named by its action and its name, or by the key of one of its jobs.
-func (qr *queueRoutes) lane(w http.ResponseWriter, r *http.Request) error {
-	ns, bad := qr.namespace(r)
-	if bad != nil {
-		return bad
-	}
-	params, bad := queryParameters(r)
-	if bad != nil {
-		return bad
-	}
-	for name, values := range params {
-		switch {
-		case name != "key" && name != "action" && name != "lane":
-			return wire.BadParameter(name, "unknown parameter; allowed: key, or action and lane")
-		case len(values) > 1:
-			return duplicateParameter(name)
-		case values[0] == "":
-			return wire.BadParameter(name, "empty")
-		}
-	}
-	out := wire.Lane{Namespace: ns, Action: params.Get("action"), Lane: params.Get("lane"), Jobs: []wire.LaneJob{}}
-	switch named := params.Get("key"); {
-	case named != "" && len(params) > 1:
-		return wire.BadParameter("key", "not allowed together with other parameters: a key selects the lane of its job")
-	case named != "":
-		key, bad := wire.ParseKey(named, wire.BadParameter("key", ""))
-		if bad == nil {
-			bad = allowKey(r, key, wire.FieldError{Parameter: "key"})
-		}
-		if bad != nil {
-			return bad
-		}
-		f, err := qr.findFlight(r, key.FlightID(), key)
-		if err != nil {
-			return about(key, err)
-		}
-		if f.Place == nil || f.Place.Queue.Lane == "" {
-			return about(key, &wire.Invalid{Code: wire.NotFound, Hint: "a job gets its lane when it is submitted", FieldError: wire.FieldError{Detail: "the flight stands in no lane"}})
-		}
-		out.Namespace, out.Action, out.Lane = key.Namespace(), key.Name(), f.Place.Queue.Lane
-	case out.Action == "":
-		return wire.BadParameter("action", "missing; name the action and the lane, or the key of a job")
-	case out.Lane == "":
-		return wire.BadParameter("lane", "missing; name the lane, too")
-	default:
-		if _, bad := wire.Key(ns, out.Action, "x"); bad != nil {
-			return bad
-		}
+// laneQuery names a lane by its action and its name, or by the key of one of its jobs.
+type laneQuery struct {
+	Key    string `query:"key"`
+	Action string `query:"action"`
+	Lane   string `query:"lane"`
+}
+
+// lane returns the jobs of a lane.
+func (qr *queueRoutes) lane(q *Request, in *laneQuery) (*wire.Lane, error) {
+	out, err := qr.namedLane(q, in)
+	if err != nil {
+		return nil, err
 	}
 	ids, open, total := qr.queues.Lane(out.Namespace, out.Action, out.Lane, maxLaneJobs)
 	out.Total = total
 	blocked, runs := "", len(ids) == 0
 	for i, id := range ids {
-		f, err := qr.flightOf(r, id, flight.Key{})
+		f, err := qr.flightOf(q.Request, id, flight.Key{})
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case f == nil:
 			continue // freed meanwhile
 		}
 		if i < open {
-			blocks := qr.blocksOf(r, f)
+			blocks := qr.blocksOf(q.Request, f)
 			if runs = runs || len(blocks) == 0; blocked == "" && len(blocks) > 0 {
 				blocked = f.Key.String() + ": " + blocks[0].Detail
 			}
@@ -323,5 +273,44 @@ func (qr *queueRoutes) lane(w http.ResponseWriter, r *http.Request) error {
 	if !runs {
 		out.BlockedBy = blocked
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
+}
+
+// namedLane returns the lane that a request names, without its jobs.
+func (qr *queueRoutes) namedLane(q *Request, in *laneQuery) (*wire.Lane, error) {
+	ns, bad := qr.namespace(q.Request)
+	if bad != nil {
+		return nil, bad
+	}
+	out := &wire.Lane{Namespace: ns, Action: in.Action, Lane: in.Lane, Jobs: []wire.LaneJob{}}
+	switch {
+	case in.Key != "" && (in.Action != "" || in.Lane != ""):
+		return nil, wire.BadParameter("key", "not allowed together with other parameters: a key selects the lane of its job")
+	case in.Key != "":
+		key, bad := wire.ParseKey(in.Key, wire.BadParameter("key", ""))
+		if bad == nil {
+			bad = allowKey(q.Request, key, wire.FieldError{Parameter: "key"})
+		}
+		if bad != nil {
+			return nil, bad
+		}
+		q.key = key
+		f, err := qr.findFlight(q.Request, key.FlightID(), key)
+		if err != nil {
+			return nil, err
+		}
+		if f.Place == nil || f.Place.Queue.Lane == "" {
+			return nil, &wire.Invalid{Code: wire.NotFound, Hint: "a job gets its lane when it is submitted", FieldError: wire.FieldError{Detail: "the flight stands in no lane"}}
+		}
+		out.Namespace, out.Action, out.Lane = key.Namespace(), key.Name(), f.Place.Queue.Lane
+	case out.Action == "":
+		return nil, wire.BadParameter("action", "missing; name the action and the lane, or the key of a job")
+	case out.Lane == "":
+		return nil, wire.BadParameter("lane", "missing; name the lane, too")
+	default:
+		if _, bad := wire.Key(ns, out.Action, "x"); bad != nil {
+			return nil, bad
+		}
+	}
+	return out, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,9 +24,9 @@ type restoreRoutes struct {
 func (rr *restoreRoutes) routes() []declaration {
 	return []declaration{
 		route{pattern: "GET /v1/backup", serve: rr.backup, access: with(auth.Admin)},
-		route{pattern: "GET /v1/restore", serve: rr.restoreState, access: with(auth.Operate | auth.Admin)},
-		route{pattern: "GET /v1/restore/asked", serve: rr.restoreAsked, access: with(auth.Operate | auth.Admin), query: true},
-		route{pattern: "POST /v1/restore:finish", serve: rr.finishRestore, access: with(auth.Admin)},
+		Endpoint[struct{}, wire.Restore]{Pattern: "GET /v1/restore", Access: with(auth.Operate | auth.Admin), Serve: rr.state},
+		Endpoint[askedQuery, wire.AskedPage]{Pattern: "GET /v1/restore/asked", Access: with(auth.Operate | auth.Admin), Serve: rr.asked},
+		Endpoint[wire.FinishRestore, wire.Restore]{Pattern: "POST /v1/restore:finish", Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: rr.finish},
 	}
 }
 
@@ -67,13 +66,13 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
-// restoreState serves GET /v1/restore.
-func (rr *restoreRoutes) restoreState(w http.ResponseWriter, r *http.Request) error {
-	if bad := rr.mayRestore(r); bad != nil {
-		return bad
+// state describes a restore.
+func (rr *restoreRoutes) state(q *Request, _ *struct{}) (*wire.Restore, error) {
+	if bad := rr.mayRestore(q.Request); bad != nil {
+		return nil, bad
 	}
 	state := rr.restoreOf()
-	return writeJSON(w, r, http.StatusOK, &state)
+	return &state, nil
 }
 
 func (rr *restoreRoutes) restoreOf() wire.Restore {
@@ -91,28 +90,27 @@ func (rr *restoreRoutes) restoreOf() wire.Restore {
 // flights have no slash; every full key has one.
 const ledgerEnd = "/"
 
-// restoreAsked serves GET /v1/restore/asked: the flights of the ledger that may run when the restore is finished, and then the requested
-// keys that are not in the ledger.
-func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) error {
-	after, limit, bad := parseAskedQuery(r)
-	if denied := rr.mayRestore(r); denied != nil {
-		bad = denied
+// askedQuery selects a page of keys.
+type askedQuery struct {
+	After string         `query:"after"`
+	Limit limitParameter `query:"limit"`
+}
+
+// asked returns the flights of the ledger that may run when the restore is finished, and then the requested keys that are not in the
+// ledger.
+func (rr *restoreRoutes) asked(q *Request, in *askedQuery) (*wire.AskedPage, error) {
+	if bad := rr.mayRestore(q.Request); bad != nil {
+		return nil, bad
 	}
-	out := wire.AskedPage{Keys: []string{}}
-	var err error
-	switch {
-	case bad != nil:
-		return bad
+	out := &wire.AskedPage{Keys: []string{}}
+	switch limit := in.Limit.or(maxPage); {
 	case !rr.ledger.Header().Reconciling:
-	case strings.Contains(after, "/"):
-		err = rr.askedKeys(r, &out, after, limit)
+		return out, nil
+	case strings.Contains(in.After, "/"):
+		return out, rr.askedKeys(q.Request, out, in.After, limit)
 	default:
-		err = rr.knownKeys(&out, after, limit)
+		return out, rr.knownKeys(out, in.After, limit)
 	}
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // askedKeys adds the requested keys behind the key after that are not in the ledger.
@@ -198,58 +196,27 @@ func (rr *restoreRoutes) addSteps(out *wire.AskedPage, f *flight.Flight) error {
 	return nil
 }
 
-func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invalid) {
-	limit = maxPage
-	params, bad := queryParameters(r)
+// finish lets flights open again.
+func (rr *restoreRoutes) finish(q *Request, in *wire.FinishRestore) (*wire.Restore, error) {
+	if bad := rr.mayRestore(q.Request); bad != nil {
+		return nil, bad
+	}
+	who, why, bad := attribution(q.Request, in.Actor, in.Reason)
 	if bad != nil {
-		return "", 0, bad
+		return nil, bad
 	}
-	for name, values := range params {
-		if len(values) > 1 {
-			return "", 0, duplicateParameter(name)
-		}
-		switch name {
-		case "after":
-			after = values[0]
-		case "limit":
-			var err error
-			if limit, err = strconv.Atoi(values[0]); err != nil || limit < 1 || limit > maxPage {
-				return "", 0, wire.BadParameter(name, "must be from 1 to %d", maxPage)
-			}
-		default:
-			return "", 0, wire.BadParameter(name, "unknown parameter; allowed: after, limit")
-		}
-	}
-	return after, limit, nil
-}
-
-// finishRestore serves POST /v1/restore:finish.
-func (rr *restoreRoutes) finishRestore(w http.ResponseWriter, r *http.Request) error {
-	bad := rr.mayRestore(r)
-	var req wire.FinishRestore
-	if bad == nil {
-		req, bad = receive(rr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.FinishRestore])
-	}
-	var d operatorRequest
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
-	}
-	if bad != nil {
-		return bad
-	}
-	reply, err := rr.operator.Propose(r.Context(), &flight.FinishRestore{Epoch: rr.ledger.Header().StoreEpoch, Force: req.Force, Actor: d.actor, Reason: d.reason})
+	reply, err := rr.operator.Propose(q.Context(), &flight.FinishRestore{Epoch: rr.ledger.Header().StoreEpoch, Force: in.Force, Actor: who, Reason: why})
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case reply.Decision == flight.DecisionAccepted:
 		state := rr.restoreOf()
-		return writeJSON(w, r, http.StatusOK, &state)
+		return &state, nil
 	case reply.Decision == flight.DecisionBusy:
-		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
+		return nil, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
 			FieldError: wire.FieldError{Detail: fmt.Sprintf("callers of the ledger that was lost may still act: the hold lasts %v more", reply.Wait.Round(time.Second))}}
-	default:
-		return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 	}
+	return nil, errors.New("httpapi: unexpected decision " + reply.Decision.String())
 }
 
 // mayRestore rejects a token of one namespace: backups and restores concern all.

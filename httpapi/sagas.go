@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,10 +41,10 @@ func (sr *sagaRoutes) routes() []declaration {
 		route{pattern: "GET /v1/sagas/{name}/versions/{version}", serve: sr.definition, access: with(auth.Read)},
 		route{pattern: "DELETE /v1/sagas/{name}/versions/{version}", serve: sr.deleteDefinition, access: with(auth.Operate)},
 		route{pattern: "GET /v1/sagas/{name}/versions", serve: sr.versions, access: with(auth.Read)},
-		route{pattern: "POST /v1/sagas:start", serve: sr.start, access: with(auth.Submit)},
-		route{pattern: "GET /v1/sagas", serve: sr.list, access: with(auth.Read), query: true},
-		route{pattern: "GET /v1/flights/{id}/saga", serve: sr.show, access: with(auth.Read)},
-		route{pattern: "POST /v1/flights/{id}/undo-late", serve: sr.undoLate, access: with(auth.Operate)},
+		Endpoint[wire.StartSagaRequest, wire.StartSagaAnswer]{Pattern: "POST /v1/sagas:start", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: sr.start},
+		Endpoint[sagasQuery, wire.SagaPage]{Pattern: "GET /v1/sagas", Access: with(auth.Read), Serve: sr.list},
+		Endpoint[flightPath, wire.Saga]{Pattern: "GET /v1/flights/{id}/saga", Access: with(auth.Read), Serve: sr.show},
+		Endpoint[lateUndo, wire.Saga]{Pattern: "POST /v1/flights/{id}/undo-late", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.undoLate},
 	}
 	if sr.sagas == nil {
 		for i := range all {
@@ -59,104 +58,97 @@ func (sr *sagaRoutes) routes() []declaration {
 	return all
 }
 
-// start serves POST /v1/sagas:start. If the process dies before the command is committed, nothing has started; after that the leader, this
-// one or the next, drives the saga. The same request again finds it.
-func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
-	body, bad := sr.receiveBody(w, r, wire.MaxOpenBody)
-	if bad != nil {
-		return bad
+// checkStart checks that a saga may start that has not run, and completes its submission: with the newest definition if version is 0.
+func (sr *sagaRoutes) checkStart(q *Request, in *wire.StartSagaRequest, ns string, s *flight.Submission, version int) error {
+	id := fmt.Sprintf("%s@%d", q.key.Name(), version)
+	if version == 0 {
+		id = sr.newest(ns, q.key.Name())
 	}
-	ns, bad := namespace(r)
-	if bad != nil {
-		return bad
+	var doc *flight.Document
+	if id != "" {
+		doc = sr.store.documents.Document(flight.DefinitionID(ns, id))
 	}
-	req, bad := wire.Decode[wire.StartSagaRequest](body)
-	if bad != nil {
-		return bad
+	if doc == nil {
+		return noDefinition(ns, in.Saga)
 	}
-	key, submission, version, bad := req.Parse(ns)
-	if bad != nil {
-		return about(key, bad)
+	if def, err := saga.Parse(doc.Body); err != nil {
+		return err
+	} else if err := def.CheckInput(s.Input.Data); err != nil {
+		return wire.BadField("/input", "%v", err)
+	} else if err := def.CheckRetention(cmp.Or(s.Policy.Retention, flight.DefaultRetention)); err != nil {
+		return wire.BadField("/retention", "%v", err)
 	}
-	f, err := sr.flightOf(r, key.FlightID(), key)
+	err := sr.limits.AllowWork(ns)
+	if err == nil {
+		err = sr.limits.AllowFlights(q.key, 1)
+	}
 	if err != nil {
-		return about(key, err)
+		return err
 	}
-	if f != nil && f.State == flight.StateAbsent && f.Generation > 1 { // its steps still have the outcomes of the run before
-		return about(key, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "a saga with this id has run before, and a key of a saga is not used again"}})
+	s.Policy.Saga, s.Policy.Definition = true, id
+	if bad := setRequester(q.Request, s, ""); bad != nil {
+		return bad
 	}
-	if f == nil || f.State == flight.StateAbsent {
-		id := fmt.Sprintf("%s@%d", key.Name(), version)
-		if version == 0 {
-			id = sr.newest(ns, key.Name())
-		}
-		if id == "" {
-			return noDefinition(ns, req.Saga)
-		}
-		doc := sr.store.documents.Document(flight.DefinitionID(ns, id))
-		if doc == nil {
-			return noDefinition(ns, req.Saga)
-		}
-		if def, err := saga.Parse(doc.Body); err != nil {
-			return about(key, err)
-		} else if err := def.CheckInput(submission.Input.Data); err != nil {
-			return about(key, wire.BadField("/input", "%v", err))
-		} else if err := def.CheckRetention(cmp.Or(submission.Policy.Retention, flight.DefaultRetention)); err != nil {
-			return about(key, wire.BadField("/retention", "%v", err))
-		}
-		err := sr.limits.AllowWork(ns)
-		if err == nil {
-			err = sr.limits.AllowFlights(key, 1)
-		}
-		if err != nil {
-			return about(key, err)
-		}
-		submission.Policy.Saga, submission.Policy.Definition = true, id
-		if bad := setRequester(r, &submission, ""); bad != nil {
-			return about(key, bad)
-		}
-	}
-	reply, err := sr.store.operator.Propose(r.Context(), &flight.Submit{Key: key, Submission: submission})
-	switch {
-	case err != nil:
-		return about(key, err)
-	case reply.Decision == flight.DecisionReconciling:
-		return about(key, &effect.Unavailable{Code: string(wire.Reconciling)})
-	case reply.Decision == flight.DecisionNotFound: // the definition was deleted meanwhile
-		return noDefinition(ns, submission.Policy.Definition)
-	case reply.Decision == flight.DecisionConflict:
-		return about(key, &effect.Conflict{Key: key})
-	case reply.Decision == flight.DecisionExpired:
-		return about(key, &effect.Expired{Key: key})
-	case reply.Flight == nil || !mayBeSaga(reply.Flight):
-		return about(key, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "the key belongs to a flight that is no saga"}})
-	}
-	out := wire.StartSagaAnswer{Status: wire.StatusDuplicate}
-	status := http.StatusOK
-	if reply.Changed {
-		out.Status, status = wire.StatusQueued, http.StatusCreated
-	}
-	if out.Saga, err = sr.sagaOf(r, reply.Flight); err != nil {
-		return about(key, err)
-	}
-	setFlightHeaders(w.Header(), reply.Flight)
-	return writeJSON(w, r, status, &out)
+	return nil
 }
 
-// find returns the saga in the path.
-func (sr *sagaRoutes) find(r *http.Request) (*flight.Flight, error) {
-	id, bad := flightID(r)
+// start starts a saga. If the process dies before the command is committed, nothing has started; after that the leader, this
+// one or the next, drives the saga. The same request again finds it.
+func (sr *sagaRoutes) start(q *Request, in *wire.StartSagaRequest) (*wire.StartSagaAnswer, error) {
+	ns, bad := namespace(q.Request)
 	if bad != nil {
 		return nil, bad
 	}
-	f, err := sr.findFlight(r, id, flight.Key{})
+	key, submission, version, bad := in.Parse(ns)
+	if q.key = key; bad != nil {
+		return nil, bad
+	}
+	switch f, err := sr.flightOf(q.Request, key.FlightID(), key); {
+	case err != nil:
+		return nil, err
+	case f != nil && f.State == flight.StateAbsent && f.Generation > 1: // its steps still have the outcomes of the run before
+		return nil, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "a saga with this id has run before, and a key of a saga is not used again"}}
+	case f == nil || f.State == flight.StateAbsent:
+		if err := sr.checkStart(q, in, ns, &submission, version); err != nil {
+			return nil, err
+		}
+	}
+	reply, err := sr.store.operator.Propose(q.Context(), &flight.Submit{Key: key, Submission: submission})
+	switch {
+	case err != nil:
+		return nil, err
+	case reply.Decision == flight.DecisionReconciling:
+		return nil, &effect.Unavailable{Code: string(wire.Reconciling)}
+	case reply.Decision == flight.DecisionNotFound: // the definition was deleted meanwhile
+		return nil, noDefinition(ns, submission.Policy.Definition)
+	case reply.Decision == flight.DecisionConflict:
+		return nil, &effect.Conflict{Key: key}
+	case reply.Decision == flight.DecisionExpired:
+		return nil, &effect.Expired{Key: key}
+	case reply.Flight == nil || !mayBeSaga(reply.Flight):
+		return nil, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "the key belongs to a flight that is no saga"}}
+	}
+	out := &wire.StartSagaAnswer{Status: wire.StatusDuplicate}
+	if reply.Changed {
+		out.Status = wire.StatusQueued
+		q.answerWith(http.StatusCreated)
+	}
+	q.describe(reply.Flight)
+	out.Saga, err = sr.sagaOf(q.Request, reply.Flight)
+	return out, err
+}
+
+// find returns a saga.
+func (sr *sagaRoutes) find(q *Request, id flight.ID) (*flight.Flight, error) {
+	f, err := sr.findFlight(q.Request, id, flight.Key{})
 	switch {
 	case err != nil:
 		return nil, err
 	case f.State == flight.StateExpired:
 		return nil, &effect.Expired{Key: f.Key, Outcome: f.FinalState}
-	case !mayBeSaga(f):
-		return nil, about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})
+	}
+	if q.key = f.Key; !mayBeSaga(f) {
+		return nil, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}}
 	}
 	return f, nil
 }
@@ -167,43 +159,39 @@ func mayBeSaga(f *flight.Flight) bool {
 	return f.Policy.Saga || f.Receipt != nil && f.Receipt.Source == flight.SourceImport
 }
 
-// show serves GET /v1/flights/{id}/saga. With Prefer: wait=N it waits until the saga is over, or waits for a person.
-func (sr *sagaRoutes) show(w http.ResponseWriter, r *http.Request) error {
-	f, err := sr.find(r)
+// show returns a saga. With Prefer: wait=N it waits until the saga is over, or waits for a person.
+func (sr *sagaRoutes) show(q *Request, in *flightPath) (*wire.Saga, error) {
+	f, err := sr.find(q, in.Flight)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if f, err = sr.waitForEnd(w, r, f); err != nil {
-		return about(f.Key, err)
+	if f, err = sr.waitForEnd(q, f); err != nil {
+		return nil, err
 	}
 	if f.State == flight.StateExpired {
-		return &effect.Expired{Key: f.Key, Outcome: f.FinalState}
+		return nil, &effect.Expired{Key: f.Key, Outcome: f.FinalState}
 	}
-	out, err := sr.sagaOf(r, f)
-	if err != nil {
-		return about(f.Key, err)
-	}
-	setFlightHeaders(w.Header(), f)
-	return writeJSON(w, r, http.StatusOK, out)
+	q.describe(f)
+	return sr.sagaOf(q.Request, f)
 }
 
 // doubtInterval is how often a wait for the end of a saga looks for a step in doubt, which does not change the flight of the saga.
 const doubtInterval = time.Second
 
 // waitForEnd waits as long as Prefer asks until a saga is over, or waits for a person. It returns the newest version that it has read.
-func (sr *sagaRoutes) waitForEnd(w http.ResponseWriter, r *http.Request, f *flight.Flight) (*flight.Flight, error) {
-	wait := preferredWait(r)
+func (sr *sagaRoutes) waitForEnd(q *Request, f *flight.Flight) (*flight.Flight, error) {
+	wait := preferredWait(q.Request)
 	if wait == 0 || f.State.Terminal() {
 		return f, nil
 	}
-	end, ok := startWait(sr.limits, r, f.Key)
+	end, ok := startWait(sr.limits, q.Request, f.Key)
 	if !ok {
 		return f, nil
 	}
 	defer end()
-	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	ctx, cancel := context.WithTimeout(q.Context(), wait)
 	defer cancel()
-	w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
+	q.header.Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
 	for !f.State.Terminal() && ctx.Err() == nil {
 		_, v, err := sr.sagas.Flights(f)
 		if errors.Is(err, saga.ErrNoDefinition) { // it was deleted since f was read: the saga is over
@@ -223,11 +211,11 @@ func (sr *sagaRoutes) waitForEnd(w http.ResponseWriter, r *http.Request, f *flig
 			}
 		}
 		stop()
-		if bad := sr.recheck(r); bad != nil {
+		if bad := sr.recheck(q.Request); bad != nil {
 			return f, bad
 		}
 	}
-	return f, context.Cause(r.Context())
+	return f, context.Cause(q.Context())
 }
 
 // sagaOf returns a saga with its steps, as people see it.
@@ -281,26 +269,30 @@ func sagaHead(f *flight.Flight, state string) *wire.Saga {
 	return out
 }
 
-// list serves GET /v1/sagas. The states of sagas that are not over depend on their steps, so a filter by state shortens pages.
-func (sr *sagaRoutes) list(w http.ResponseWriter, r *http.Request) error {
-	params, bad := queryParameters(r)
+// sagasQuery selects a page of sagas. Its states are those of wire.SagaStates.
+type sagasQuery struct {
+	States []string       `query:"state"`
+	Name   string         `query:"name"`
+	Limit  limitParameter `query:"limit"`
+	Cursor *string        `query:"cursor"`
+}
+
+// list returns sagas, newest first. The states of sagas that are not over depend on their steps, so a filter by state shortens pages.
+func (sr *sagaRoutes) list(q *Request, in *sagasQuery) (*wire.SagaPage, error) {
+	query, bad := sr.flightQuery(q, in)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	q, states, bad := sr.parseListQuery(r, params)
-	if bad != nil {
-		return bad
-	}
-	end, err := sr.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
+	end, err := sr.limits.StartScan(cmp.Or(query.Namespace, wire.AllNamespaces))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	page, err := sr.flights.List(q)
+	page, err := sr.flights.List(query)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := wire.SagaPage{Sagas: []wire.Saga{}}
+	out := &wire.SagaPage{Sagas: []wire.Saga{}}
 	for _, f := range page.Flights {
 		v := &saga.View{Saga: f}
 		if !f.State.Terminal() {
@@ -309,65 +301,45 @@ func (sr *sagaRoutes) list(w http.ResponseWriter, r *http.Request) error {
 			case err == nil:
 				v = seen
 			case !errors.Is(err, saga.ErrNoDefinition):
-				return about(f.Key, err)
+				return nil, about(f.Key, err)
 			}
 		}
-		if state := saga.StateOf(v); len(states) == 0 || slices.Contains(states, state) {
+		if state := saga.StateOf(v); len(in.States) == 0 || slices.Contains(in.States, state) {
 			out.Sagas = append(out.Sagas, *sagaHead(f, state))
 		}
 	}
 	if page.More {
-		out.Next = sr.sealCursor(r, encodeCursor(page.Next, 0))
-		params.Set("cursor", out.Next)
-		setNextPage(w, r, params)
+		out.Next = sr.sealCursor(q.Request, encodeCursor(page.Next, 0))
+		q.linkNext(out.Next)
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
 }
 
-// parseListQuery parses the filters. The query selects more sagas than the states do.
-func (sr *sagaRoutes) parseListQuery(r *http.Request, params url.Values) (q flight.Query, states []string, bad *wire.Invalid) {
-	q.Limit, q.Sagas = defaultPage, true
-	for name, values := range params {
-		value := values[0]
-		if len(values) > 1 && name != "state" {
-			return q, nil, duplicateParameter(name)
-		}
-		switch name {
-		case "state":
-			states = strings.Split(strings.Join(values, ","), ",")
-		case "name":
-			q.Name = value
-		case "limit":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 || n > maxPage {
-				return q, nil, wire.BadParameter(name, "must be from 1 to %d", maxPage)
-			}
-			q.Limit = n
-		case "cursor":
-			if q.After, _, bad = decodeCursor(sr.unsealCursor(r, value)); bad != nil {
-				return q, nil, bad
-			}
-		default:
-			return q, nil, wire.BadParameter(name, "unknown filter; allowed: state, name, limit, cursor")
-		}
-	}
-	for _, state := range states {
+// flightQuery returns the query for the flights of the sagas. It selects more sagas than their states do.
+func (sr *sagaRoutes) flightQuery(q *Request, in *sagasQuery) (query flight.Query, bad *wire.Invalid) {
+	query = flight.Query{Limit: in.Limit.or(defaultPage), Sagas: true, Name: in.Name}
+	for _, state := range in.States {
 		switch state {
 		case wire.SagaDone:
-			q.States = append(q.States, flight.StateSucceeded)
+			query.States = append(query.States, flight.StateSucceeded)
 		case wire.SagaUndone:
-			q.States = append(q.States, flight.StateFailed)
+			query.States = append(query.States, flight.StateFailed)
 		case wire.SagaCancelled:
-			q.States = append(q.States, flight.StateCancelled)
+			query.States = append(query.States, flight.StateCancelled)
 		case wire.SagaRunning, wire.SagaCommitted, wire.SagaUndoing, wire.SagaInDoubt:
-			q.States = append(q.States, flight.StateReady, flight.StateRunning, flight.StateWaiting)
+			query.States = append(query.States, flight.StateReady, flight.StateRunning, flight.StateWaiting)
 		default:
-			return q, nil, wire.BadParameter("state", "unknown state %.50q; allowed: %s", state, strings.Join(wire.SagaStates(), ", "))
+			return query, wire.BadParameter("state", "unknown state %.50q; allowed: %s", state, strings.Join(wire.SagaStates(), ", "))
 		}
 	}
-	ns, bad := namespace(r)
-	if bad == nil {
-		q.Namespace, bad = wire.ParseListNamespace(ns, "")
+	if in.Cursor != nil {
+		if query.After, _, bad = decodeCursor(sr.unsealCursor(q.Request, *in.Cursor)); bad != nil {
+			return query, bad
+		}
 	}
-	return q, states, bad
+	ns, bad := namespace(q.Request)
+	if bad == nil {
+		query.Namespace, bad = wire.ParseListNamespace(ns, "")
+	}
+	return query, bad
 }
