@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -14,14 +13,28 @@ import (
 // actionRoutes serve the documents of actions: the policy of their jobs.
 type actionRoutes struct{ *documentStore }
 
+// actionChange asks for another policy of an action.
+type actionChange struct {
+	documentName
+	Seen *flight.Version `json:"-" header:"If-Match"`
+	wire.ActionRequest
+}
+
+// actionDeclaration says which policy a worker brings.
+type actionDeclaration struct {
+	documentName
+	wire.ActionRequest
+}
+
 func (ar *actionRoutes) routes() []declaration {
 	read := with(auth.Work | auth.Read | auth.Operate | auth.Define)
 	return []declaration{
-		route{pattern: "GET /v1/actions", serve: ar.listActions, access: read},
-		route{pattern: "GET /v1/actions/{name}", serve: ar.getAction, access: read},
-		route{pattern: "PUT /v1/actions/{name}", serve: ar.putAction, access: with(auth.Operate | auth.Define)},
-		route{pattern: "DELETE /v1/actions/{name}", serve: ar.deleteAction, access: with(auth.Operate)},
-		route{pattern: "POST /v1/actions/{name}/declare", serve: ar.declareAction, access: with(auth.Submit | auth.Work | auth.Operate | auth.Define)},
+		Endpoint[struct{}, wire.ActionList]{Pattern: "GET /v1/actions", Access: read, Serve: ar.list},
+		Endpoint[documentName, wire.Action]{Pattern: "GET /v1/actions/{name}", Access: read, Serve: ar.get},
+		Endpoint[actionChange, wire.ActionAnswer]{Pattern: "PUT /v1/actions/{name}", Access: with(auth.Operate | auth.Define), Body: wire.MaxSmallBody, Serve: ar.put},
+		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/actions/{name}", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: ar.remove},
+		Endpoint[actionDeclaration, wire.ActionAnswer]{Pattern: "POST /v1/actions/{name}/declare", Access: with(auth.Submit | auth.Work | auth.Operate | auth.Define),
+			Body: wire.MaxSmallBody, Serve: ar.declare},
 	}
 }
 
@@ -41,194 +54,161 @@ func (ds *documentStore) policyOf(namespace, action string) (*wire.ActionPolicy,
 	return p, nil
 }
 
-// listActions serves GET /v1/actions: those of the namespace, by name.
-func (ar *actionRoutes) listActions(w http.ResponseWriter, r *http.Request) error {
-	ns, bad := namespace(r)
-	if bad == nil {
-		bad = wire.CheckName(ns, wire.FieldError{Header: wire.HeaderNamespace})
-	}
-	if bad == nil {
-		bad = ar.requireDocuments()
-	}
+// list returns the actions of the namespace that have a document, by name.
+func (ar *actionRoutes) list(q *Request, _ *struct{}) (*wire.ActionList, error) {
+	ns, bad := ar.namespace(q)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	out := wire.ActionList{Actions: []wire.Action{}}
+	out := &wire.ActionList{Actions: []wire.Action{}}
 	for _, doc := range ar.documents.Documents(flight.KindAction) {
 		if doc.ID.Namespace != ns {
 			continue
 		}
 		shown, err := actionOf(doc)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		out.Actions = append(out.Actions, *shown)
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
 }
 
-// getAction serves GET /v1/actions/{name}.
-func (ar *actionRoutes) getAction(w http.ResponseWriter, r *http.Request) error {
-	id, bad := ar.actionID(r)
+// get returns the document of an action.
+func (ar *actionRoutes) get(q *Request, in *documentName) (*wire.Action, error) {
+	id, bad := ar.id(q, in)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
 	doc := ar.documents.Document(id)
 	if doc == nil {
-		return &wire.Invalid{Code: wire.NotFound, Hint: "create it with flightd actions apply, or check the name and the namespace",
+		return nil, &wire.Invalid{Code: wire.NotFound, Hint: "create it with flightd actions apply, or check the name and the namespace",
 			FieldError: wire.FieldError{Detail: "the action has no document; its jobs have the policies of their submissions, else hold"}}
 	}
-	shown, err := actionOf(doc)
-	if err != nil {
-		return err
-	}
-	w.Header()["Etag"] = []string{etag(doc.Version)}
-	return writeJSON(w, r, http.StatusOK, shown)
+	q.header["Etag"] = []string{etag(doc.Version)}
+	return actionOf(doc)
 }
 
-// deleteAction serves DELETE /v1/actions/{name}. Jobs that were submitted keep their policies.
-func (ar *actionRoutes) deleteAction(w http.ResponseWriter, r *http.Request) error {
-	id, bad := ar.actionID(r)
+// remove deletes the document of an action. Jobs that were submitted keep their policies.
+func (ar *actionRoutes) remove(q *Request, in *removal) (*wire.Revoked, error) {
+	id, bad := ar.id(q, &in.documentName)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	return ar.deleteDocument(w, r, id, "the action has no document")
+	return ar.deleteDocument(q, id, &in.ReasonRequest, "the action has no document")
 }
 
-// putAction serves PUT /v1/actions/{name}: the policy becomes that of the document, whatever was there; with If-Match, only if the
-// document still has that version.
+// put sets the policy of an action, whatever was there; with If-Match, only if the document still has that version.
 //
 // Crash safety: the document is as before, or as the request wants it; the same request again is answered unchanged.
-func (ar *actionRoutes) putAction(w http.ResponseWriter, r *http.Request) error {
-	id, bad := ar.actionID(r)
+func (ar *actionRoutes) put(q *Request, in *actionChange) (*wire.ActionAnswer, error) {
+	change, bad := ar.change(q, &in.documentName, &in.ActionRequest, "")
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	req, d, bad := ar.actionRequest(w, r, "")
-	if bad != nil {
-		return bad
+	old := ar.documents.Document(change.ID)
+	if in.Seen != nil && *in.Seen != cmp.Or(old, &flight.Document{}).Version {
+		return nil, documentChanged()
 	}
-	tag, bad := singleHeader(r, "If-Match")
-	if bad == nil && tag != "" {
-		d.seen, bad = parseETag("If-Match", tag)
-	}
-	if bad != nil {
-		return bad
-	}
-	old := ar.documents.Document(id)
-	if now := cmp.Or(old, &flight.Document{}).Version; tag != "" && now != d.seen {
-		return documentChanged()
-	}
-	req.Complete()
-	out := wire.ActionAnswer{Status: wire.ActionCreated}
+	in.Complete()
+	change.Body = in.ActionPolicy.Encode()
+	out := &wire.ActionAnswer{Status: wire.ActionCreated}
 	if old != nil {
-		switch stored, err := ar.policyOf(id.Namespace, id.Name); {
+		change.Expect = old.Version
+		switch stored, err := ar.policyOf(change.ID.Namespace, change.ID.Name); {
 		case err != nil: // a later version of flightd has stored a field that this version would drop
 			out.Differences = []wire.PolicyDifference{{Field: "document", Document: err.Error()}}
 		case stored != nil:
-			out.Differences = req.Differences(stored, false)
+			out.Differences = in.Differences(stored, false)
 		}
-		if out.Status = wire.ActionChanged; string(req.ActionPolicy.Encode()) == string(old.Body) {
+		if out.Status = wire.ActionChanged; string(change.Body) == string(old.Body) {
 			out.Status = wire.ActionUnchanged
 		}
 	}
-	if out.Status != wire.ActionUnchanged && !req.DryRun {
-		if err := ar.changeAction(r, id, &req, d, old); err != nil {
-			return err
+	if out.Status != wire.ActionUnchanged && !in.DryRun {
+		if err := ar.changeDocument(q.Request, change); err != nil {
+			return nil, err
 		}
 	}
-	return ar.writeAction(w, r, id, &out, req.DryRun)
+	return ar.withDocument(out, change.ID, in.DryRun)
 }
 
-// declareAction serves POST /v1/actions/{name}/declare: a worker says which policy it brings. A document that is there counts, and
-// the answer has the differences. If there is none, it is created, provided that the token has the verb.
+// declare compares the policy that a worker brings with the document, which counts. If there is none, it is created, provided that the
+// token has the verb.
 //
-// Crash safety: as putAction.
-func (ar *actionRoutes) declareAction(w http.ResponseWriter, r *http.Request) error {
-	id, bad := ar.actionID(r)
+// Crash safety: as put.
+func (ar *actionRoutes) declare(q *Request, in *actionDeclaration) (*wire.ActionAnswer, error) {
+	change, bad := ar.change(q, &in.documentName, &in.ActionRequest, "a worker declared it")
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	req, d, bad := ar.actionRequest(w, r, "a worker declared it")
-	if bad != nil {
-		return bad
-	}
-	c := callerOf(r)
+	c := callerOf(q.Request)
 	mayCreate := c == nil || c.Verbs.HasAny(auth.Operate|auth.Define)
-	out := wire.ActionAnswer{Status: wire.ActionUndeclared}
+	out := &wire.ActionAnswer{Status: wire.ActionUndeclared}
 	for first := true; ; first = false {
-		stored, err := ar.policyOf(id.Namespace, id.Name)
+		stored, err := ar.policyOf(change.ID.Namespace, change.ID.Name)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case stored != nil:
-			if out.Status, out.Differences = wire.ActionUnchanged, req.Differences(stored, true); len(out.Differences) > 0 {
+			if out.Status, out.Differences = wire.ActionUnchanged, in.Differences(stored, true); len(out.Differences) > 0 {
 				out.Status = wire.ActionDifferent
 			}
 		case mayCreate:
-			made := req
+			made := in.ActionPolicy
 			made.Complete()
-			if out.Status = wire.ActionCreated; req.DryRun {
+			if out.Status = wire.ActionCreated; in.DryRun {
 				break
 			}
-			err := ar.changeAction(r, id, &made, d, ar.documents.Document(id))
+			change.Body = made.Encode()
+			err := ar.changeDocument(q.Request, change)
 			if changed, ok := errors.AsType[*wire.Invalid](err); ok && first && changed.Code == wire.PreconditionFailed { // another worker was first
 				continue
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
-		break
+		return ar.withDocument(out, change.ID, in.DryRun)
 	}
-	return ar.writeAction(w, r, id, &out, req.DryRun)
 }
 
-// actionID returns the document of the action in the path, in the namespace of the request.
-func (ar *actionRoutes) actionID(r *http.Request) (id flight.DocumentID, bad *wire.Invalid) {
-	id = flight.DocumentID{Kind: flight.KindAction, Name: r.PathValue("name")}
+// namespace returns the namespace of a request about actions.
+func (ar *actionRoutes) namespace(q *Request) (ns string, bad *wire.Invalid) {
 	if bad = ar.requireDocuments(); bad == nil {
-		id.Namespace, bad = namespace(r)
+		ns, bad = namespace(q.Request)
 	}
 	if bad == nil {
-		bad = wire.CheckName(id.Namespace, wire.FieldError{Header: wire.HeaderNamespace})
+		bad = wire.CheckName(ns, wire.FieldError{Header: wire.HeaderNamespace})
 	}
-	if bad == nil {
+	return ns, bad
+}
+
+// id returns the document of an action, in the namespace of the request.
+func (ar *actionRoutes) id(q *Request, in *documentName) (id flight.DocumentID, bad *wire.Invalid) {
+	id = flight.DocumentID{Kind: flight.KindAction, Name: in.Name}
+	if id.Namespace, bad = ar.namespace(q); bad == nil {
 		bad = wire.CheckName(id.Name, wire.FieldError{Parameter: "name"})
 	}
 	return id, bad
 }
 
-// actionRequest reads the body of a change. reason is that of a request without one.
-func (ar *actionRoutes) actionRequest(w http.ResponseWriter, r *http.Request, reason string) (req wire.ActionRequest, d operatorRequest, bad *wire.Invalid) {
-	req, bad = receive(ar.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ActionRequest])
-	if bad == nil {
-		bad = req.Check()
+// change returns the change that a request asks for, without its body. reason is that of a request without one.
+func (ar *actionRoutes) change(q *Request, name *documentName, in *wire.ActionRequest, reason string) (c *flight.PutDocument, bad *wire.Invalid) {
+	c = &flight.PutDocument{}
+	if c.ID, bad = ar.id(q, name); bad == nil {
+		c.Actor, c.Reason, bad = attribution(q.Request, in.Actor, cmp.Or(in.Reason, reason))
 	}
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, cmp.Or(req.Reason, reason))
-	}
-	return req, d, bad
+	return c, bad
 }
 
-// changeAction writes the document of an action, if it still is the old one; nil: if there is none.
-func (ar *actionRoutes) changeAction(r *http.Request, id flight.DocumentID, req *wire.ActionRequest, d operatorRequest, old *flight.Document) error {
-	put := &flight.PutDocument{ID: id, Body: req.ActionPolicy.Encode(), Actor: d.actor, Reason: d.reason}
-	if old != nil {
-		put.Expect = old.Version
-	}
-	return ar.changeDocument(r, put)
-}
-
-// writeAction answers a change with the document as it is now.
-func (ar *actionRoutes) writeAction(w http.ResponseWriter, r *http.Request, id flight.DocumentID, out *wire.ActionAnswer, dryRun bool) error {
+// withDocument adds the document to the answer to a change, as it is now.
+func (ar *actionRoutes) withDocument(out *wire.ActionAnswer, id flight.DocumentID, dryRun bool) (*wire.ActionAnswer, error) {
+	var err error
 	if doc := ar.documents.Document(id); doc != nil && !dryRun {
-		var err error
-		if out.Action, err = actionOf(doc); err != nil {
-			return err
-		}
+		out.Action, err = actionOf(doc)
 	}
-	return writeJSON(w, r, http.StatusOK, out)
+	return out, err
 }
 
 // actionOf converts a document.

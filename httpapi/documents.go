@@ -28,17 +28,23 @@ func (ds *documentStore) requireDocuments() *wire.Invalid {
 	return nil
 }
 
-// readAdminBody reads the body of a change of a document.
-func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
-	if bad := ds.requireDocuments(); bad != nil {
-		return nil, bad
-	}
-	return ds.receiveBody(w, r, limit)
+// documentName is a request about the document of a name.
+type documentName struct {
+	Name string `json:"-" path:"name"`
+}
+
+// removal asks for the deletion of a document.
+type removal struct {
+	documentName
+	wire.ReasonRequest
 }
 
 // changeDocument proposes a change. It returns the error to answer with if the ledger rejects the change, or if the document was changed
 // after the request was made.
 func (ds *documentStore) changeDocument(r *http.Request, c *flight.PutDocument) error {
+	if bad := ds.requireDocuments(); bad != nil {
+		return bad
+	}
 	if doc := ds.documents.Document(c.ID); doc == nil || !bytes.Equal(doc.Body, c.Body) {
 		if bad := ds.checkNotOutdated(r, c.ID, doc); bad != nil {
 			return bad
@@ -96,46 +102,42 @@ func (ds *documentStore) countDocuments(namespace string) (all, sagas int) {
 	return all, sagas
 }
 
-// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document meanwhile,
+// deleteDocument deletes a document, whatever its version is: if another person changes the document meanwhile,
 // deleteDocument deletes the changed document, unless the request has a position in Flightd-Index. It returns errInUse if a saga that is
 // not over uses the document.
-func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
-	req, bad := receive(ds.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
-	var d operatorRequest
+func (ds *documentStore) deleteDocument(q *Request, id flight.DocumentID, in *wire.ReasonRequest, missing string) (*wire.Revoked, error) {
+	who, why, bad := attribution(q.Request, in.Actor, in.Reason)
 	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
-	}
-	doc := (*flight.Document)(nil)
-	if bad == nil {
-		if doc = ds.documents.Document(id); doc == nil {
-			bad = &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: missing}, Hint: "list the names that exist, and check the namespace"}
-		}
+		bad = ds.requireDocuments()
 	}
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	c := &flight.DeleteDocument{ID: id, Actor: d.actor, Reason: d.reason}
+	doc := ds.documents.Document(id)
+	if doc == nil {
+		return nil, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: missing}, Hint: "list the names that exist, and check the namespace"}
+	}
 	for range 3 {
-		if bad := ds.checkNotOutdated(r, id, doc); bad != nil {
-			return bad
+		if bad := ds.checkNotOutdated(q.Request, id, doc); bad != nil {
+			return nil, bad
 		}
-		c.Expect = doc.Version
-		reply, err := ds.operator.Propose(r.Context(), c)
+		seen := doc.Version
+		reply, err := ds.operator.Propose(q.Context(), &flight.DeleteDocument{ID: id, Actor: who, Reason: why, Expect: seen})
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case reply.Decision == flight.DecisionAccepted || reply.Document == nil:
-			var out wire.Revoked
+			out := &wire.Revoked{}
 			if id.Kind == flight.KindToken && ds.awaitNodes != nil {
-				out.NotYet = ds.awaitNodes(r.Context())
+				out.NotYet = ds.awaitNodes(q.Context())
 			}
-			return writeJSON(w, r, http.StatusOK, &out)
-		case reply.Document.Version == c.Expect:
-			return errInUse
+			return out, nil
+		case reply.Document.Version == seen:
+			return nil, errInUse
 		}
 		doc = reply.Document
 	}
-	return documentChanged()
+	return nil, documentChanged()
 }
 
 var errInUse = errors.New("httpapi: a saga that is not over uses the document")

@@ -85,8 +85,15 @@ func (e Endpoint[Req, Resp]) route(sc *scope) route {
 		if bad == nil && e.Body > 0 {
 			body, bad = read(w, r, e.Body)
 		}
-		if bad == nil && (!bound.noOther || len(body) > 0) {
+		if own, ok := any(in).(ownBody); ok && bad == nil {
+			if err := own.readBody(body); err != nil {
+				return err
+			}
+		} else if bad == nil && (!bound.noOther || len(body) > 0) {
 			bad = wire.DecodeInto(body, in)
+		}
+		if checked, ok := any(in).(interface{ Check() *wire.Invalid }); ok && bad == nil {
+			bad = checked.Check()
 		}
 		if bad != nil {
 			return bad
@@ -103,13 +110,8 @@ func (e Endpoint[Req, Resp]) route(sc *scope) route {
 	}}
 }
 
-// decodeEmpty reads the body of a request without fields: no body, or an empty object.
-func decodeEmpty(body []byte) *wire.Invalid {
-	if len(body) == 0 {
-		return nil
-	}
-	return wire.DecodeInto(body, new(struct{}))
-}
+// ownBody is a request that reads its body itself.
+type ownBody interface{ readBody(body []byte) error }
 
 // boundField is a field of a request that takes a value from the path, a header or the query.
 type boundField struct {
@@ -174,6 +176,8 @@ func (b *boundFields) bind(r *http.Request, in any) (bad *wire.Invalid) {
 			}
 		case *flight.ID:
 			*field, bad = flightID(r)
+		case **flight.Version:
+			*field, bad = optionalVersion(r, f.header)
 		case *flight.Version:
 			*field, bad = seenVersion(r, f.header)
 		case parameter:
@@ -266,4 +270,14 @@ func seenVersion(r *http.Request, header string) (v flight.Version, bad *wire.In
 		}
 	}
 	return v, bad
+}
+
+// optionalVersion returns the version in a header, or nil if there is none.
+func optionalVersion(r *http.Request, header string) (*flight.Version, *wire.Invalid) {
+	tag, bad := singleHeader(r, header)
+	if bad != nil || tag == "" {
+		return nil, bad
+	}
+	v, bad := parseETag(header, tag)
+	return &v, bad
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 
 	"github.com/flightd/flightd/flight"
@@ -24,104 +23,102 @@ func newNamespaceRoutes(cfg *Config, ds *documentStore) *namespaceRoutes {
 	return nr
 }
 
+// limitsOf sets the limits of a namespace.
+type limitsOf struct {
+	documentName
+	wire.NamespaceRequest
+}
+
 func (nr *namespaceRoutes) routes() []declaration {
-	access := with(auth.Admin)
+	admin := with(auth.Admin)
 	return []declaration{
-		route{pattern: "GET /v1/namespaces", serve: nr.listNamespaces, access: access},
-		route{pattern: "GET /v1/namespaces/{name}", serve: nr.namespaceLimits, access: access},
-		route{pattern: "PUT /v1/namespaces/{name}", serve: nr.setNamespaceLimits, access: access},
-		route{pattern: "DELETE /v1/namespaces/{name}", serve: nr.deleteNamespaceLimits, access: access},
+		Endpoint[struct{}, wire.NamespaceList]{Pattern: "GET /v1/namespaces", Access: admin, Serve: nr.list},
+		Endpoint[documentName, wire.Namespace]{Pattern: "GET /v1/namespaces/{name}", Access: admin, Serve: nr.get},
+		Endpoint[limitsOf, wire.Namespace]{Pattern: "PUT /v1/namespaces/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: nr.put},
+		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/namespaces/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: nr.remove},
 	}
 }
 
-// listNamespaces serves GET /v1/namespaces: "*", and the namespaces that hold flights or have limits of their own.
-func (nr *namespaceRoutes) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+// list returns "*", and the namespaces that hold flights or have limits of their own.
+func (nr *namespaceRoutes) list(q *Request, _ *struct{}) (*wire.NamespaceList, error) {
 	if bad := nr.requireDocuments(); bad != nil {
-		return bad
+		return nil, bad
 	}
-	out := wire.NamespaceList{Namespaces: []wire.Namespace{}}
-	if c := boundCaller(r); c != nil {
-		out.Namespaces = append(out.Namespaces, nr.namespaceOf(c.Namespace))
-	} else {
-		stored, tombstones := nr.documents.Stored()
-		for _, doc := range nr.documents.Documents(flight.KindNamespace) {
-			stored[doc.ID.Namespace] += 0
-		}
-		delete(stored, wire.AllNamespaces)
-		for _, name := range append([]string{wire.AllNamespaces}, slices.Sorted(maps.Keys(stored))...) {
-			out.Namespaces = append(out.Namespaces, nr.namespaceOf(name))
-		}
-		out.Tombstones = tombstones
+	out := &wire.NamespaceList{}
+	if c := boundCaller(q.Request); c != nil {
+		out.Namespaces = []wire.Namespace{*nr.namespaceOf(c.Namespace)}
+		return out, nil
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	stored, tombstones := nr.documents.Stored()
+	for _, doc := range nr.documents.Documents(flight.KindNamespace) {
+		stored[doc.ID.Namespace] += 0
+	}
+	delete(stored, wire.AllNamespaces)
+	for _, name := range append([]string{wire.AllNamespaces}, slices.Sorted(maps.Keys(stored))...) {
+		out.Namespaces = append(out.Namespaces, *nr.namespaceOf(name))
+	}
+	out.Tombstones = tombstones
+	return out, nil
 }
 
-// namespaceLimits serves GET /v1/namespaces/{name}.
-func (nr *namespaceRoutes) namespaceLimits(w http.ResponseWriter, r *http.Request) error {
-	name, bad := nr.namedNamespace(r)
-	if bad != nil {
-		return bad
+// get returns the limits of a namespace.
+func (nr *namespaceRoutes) get(q *Request, in *documentName) (*wire.Namespace, error) {
+	if bad := nr.check(q, in); bad != nil {
+		return nil, bad
 	}
-	shown := nr.namespaceOf(name)
-	return writeJSON(w, r, http.StatusOK, &shown)
+	return nr.namespaceOf(in.Name), nil
 }
 
-// setNamespaceLimits serves PUT /v1/namespaces/{name}. The request replaces all limits of the namespace.
-func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Request) error {
-	name, bad := nr.namedNamespace(r)
+// put replaces all limits of a namespace.
+func (nr *namespaceRoutes) put(q *Request, in *limitsOf) (*wire.Namespace, error) {
+	put := &flight.PutDocument{ID: auth.LimitsID(in.Name), Body: auth.Limits(in.NamespaceLimits).Encode()}
+	bad := nr.checkChange(q, &in.documentName)
 	if bad == nil {
-		bad = onlyAllNamespaces(r)
-	}
-	var req wire.NamespaceRequest
-	if bad == nil {
-		req, bad = receive(nr.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.NamespaceRequest])
-	}
-	var d operatorRequest
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
+		put.Actor, put.Reason, bad = attribution(q.Request, in.Actor, in.Reason)
 	}
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	put := &flight.PutDocument{ID: auth.LimitsID(name), Body: auth.Limits(req.NamespaceLimits).Encode(), Actor: d.actor, Reason: d.reason}
 	if old := nr.documents.Document(put.ID); old != nil {
 		put.Expect = old.Version
 	}
-	if err := nr.changeDocument(r, put); err != nil {
-		return err
+	if err := nr.changeDocument(q.Request, put); err != nil {
+		return nil, err
 	}
-	shown := nr.namespaceOf(name)
-	return writeJSON(w, r, http.StatusOK, &shown)
+	return nr.namespaceOf(in.Name), nil
 }
 
-// deleteNamespaceLimits serves DELETE /v1/namespaces/{name}. The limits of "*" apply then. No flight is deleted.
-func (nr *namespaceRoutes) deleteNamespaceLimits(w http.ResponseWriter, r *http.Request) error {
-	name, bad := nr.namedNamespace(r)
-	if bad == nil {
-		bad = onlyAllNamespaces(r)
+// remove deletes the limits of a namespace. Those of "*" apply then. No flight is deleted.
+func (nr *namespaceRoutes) remove(q *Request, in *removal) (*wire.Revoked, error) {
+	if bad := nr.checkChange(q, &in.documentName); bad != nil {
+		return nil, bad
 	}
-	if bad != nil {
-		return bad
-	}
-	return nr.deleteDocument(w, r, auth.LimitsID(name), "the namespace has no limits of its own")
+	return nr.deleteDocument(q, auth.LimitsID(in.Name), &in.ReasonRequest, "the namespace has no limits of its own")
 }
 
-// namedNamespace returns the namespace in the path.
-func (nr *namespaceRoutes) namedNamespace(r *http.Request) (name string, bad *wire.Invalid) {
-	name = r.PathValue("name")
+// check rejects a namespace that the sender may not see.
+func (nr *namespaceRoutes) check(q *Request, in *documentName) (bad *wire.Invalid) {
 	place := wire.FieldError{Parameter: "name"}
 	if bad = nr.requireDocuments(); bad == nil {
-		bad = allowNamespace(r, name, place)
+		bad = allowNamespace(q.Request, in.Name, place)
 	}
 	if bad == nil {
-		bad = checkNamespace(name, place)
+		bad = checkNamespace(in.Name, place)
 	}
-	return name, bad
+	return bad
+}
+
+// checkChange rejects a namespace whose limits the sender may not change.
+func (nr *namespaceRoutes) checkChange(q *Request, in *documentName) *wire.Invalid {
+	if bad := nr.check(q, in); bad != nil {
+		return bad
+	}
+	return onlyAllNamespaces(q.Request)
 }
 
 // namespaceOf describes a namespace: the limits in force, and the use.
-func (nr *namespaceRoutes) namespaceOf(name string) wire.Namespace {
-	out := wire.Namespace{Name: name}
+func (nr *namespaceRoutes) namespaceOf(name string) *wire.Namespace {
+	out := &wire.Namespace{Name: name}
 	out.NamespaceLimits = wire.NamespaceLimits(nr.directory.Limits(name))
 	if name != wire.AllNamespaces {
 		out.Open, out.Stored = int64(nr.documents.HeldIn(name)), nr.documents.StoredIn(name)

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -25,37 +24,44 @@ type notifyRoutes struct {
 	sender Notifications
 }
 
+// targetChange asks for a new or another target.
+type targetChange struct {
+	documentName
+	wire.NotifyRequest
+}
+
 func (nr *notifyRoutes) routes() []declaration {
+	admin := with(auth.Admin)
 	return []declaration{
-		route{pattern: "GET /v1/notify", serve: nr.list, access: with(auth.Admin)},
-		route{pattern: "GET /v1/notify/{name}", serve: nr.get, access: with(auth.Admin)},
-		route{pattern: "PUT /v1/notify/{name}", serve: nr.put, access: with(auth.Admin)},
-		route{pattern: "DELETE /v1/notify/{name}", serve: nr.remove, access: with(auth.Admin)},
-		route{pattern: "POST /v1/notify/{name}/test", serve: nr.test, access: with(auth.Admin)},
+		Endpoint[struct{}, wire.NotifyList]{Pattern: "GET /v1/notify", Access: admin, Serve: nr.list},
+		Endpoint[documentName, wire.Notify]{Pattern: "GET /v1/notify/{name}", Access: admin, Serve: nr.get},
+		Endpoint[targetChange, wire.Notify]{Pattern: "PUT /v1/notify/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: nr.put},
+		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/notify/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: nr.remove},
+		Endpoint[documentName, wire.NotifyTestAnswer]{Pattern: "POST /v1/notify/{name}/test", Access: admin, Body: wire.MaxSmallBody, Serve: nr.test},
 	}
 }
 
 // allowed rejects a token of one namespace: a target can see all of them.
-func (nr *notifyRoutes) allowed(r *http.Request) *wire.Invalid {
+func (nr *notifyRoutes) allowed(q *Request) *wire.Invalid {
 	if nr.documents == nil || nr.sender == nil {
 		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server sends no notifications"}}
 	}
-	return onlyAllNamespaces(r)
+	return onlyAllNamespaces(q.Request)
 }
 
-// target returns the id of the target in the path.
-func (nr *notifyRoutes) target(r *http.Request) (flight.DocumentID, *wire.Invalid) {
-	id := flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindNotify, Name: r.PathValue("name")}
-	bad := nr.allowed(r)
+// id returns the document of a target.
+func (nr *notifyRoutes) id(q *Request, in *documentName) (flight.DocumentID, *wire.Invalid) {
+	id := flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindNotify, Name: in.Name}
+	bad := nr.allowed(q)
 	if bad == nil {
 		bad = wire.CheckName(id.Name, wire.FieldError{Parameter: "name"})
 	}
 	return id, bad
 }
 
-// stored returns the document of the target in the path.
-func (nr *notifyRoutes) stored(r *http.Request) (*flight.Document, *wire.Invalid) {
-	id, bad := nr.target(r)
+// stored returns the document of a target.
+func (nr *notifyRoutes) stored(q *Request, in *documentName) (*flight.Document, *wire.Invalid) {
+	id, bad := nr.id(q, in)
 	if bad != nil {
 		return nil, bad
 	}
@@ -68,119 +74,94 @@ func (nr *notifyRoutes) stored(r *http.Request) (*flight.Document, *wire.Invalid
 
 const noTarget = "there is no such target of notifications"
 
-// list serves GET /v1/notify: the targets by name.
-func (nr *notifyRoutes) list(w http.ResponseWriter, r *http.Request) error {
-	if bad := nr.allowed(r); bad != nil {
-		return bad
+// list returns the targets by name.
+func (nr *notifyRoutes) list(q *Request, _ *struct{}) (*wire.NotifyList, error) {
+	if bad := nr.allowed(q); bad != nil {
+		return nil, bad
 	}
-	out := wire.NotifyList{Targets: []wire.Notify{}}
+	out := &wire.NotifyList{Targets: []wire.Notify{}}
 	for _, doc := range nr.documents.Documents(flight.KindNotify) {
 		shown, err := nr.shown(doc)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		out.Targets = append(out.Targets, *shown)
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
 }
 
-// get serves GET /v1/notify/{name}.
-func (nr *notifyRoutes) get(w http.ResponseWriter, r *http.Request) error {
-	doc, bad := nr.stored(r)
+// get returns a target.
+func (nr *notifyRoutes) get(q *Request, in *documentName) (*wire.Notify, error) {
+	doc, bad := nr.stored(q, in)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	shown, err := nr.shown(doc)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, r, http.StatusOK, shown)
+	return nr.shown(doc)
 }
 
-// put serves PUT /v1/notify/{name}: the target becomes that of the request, and keeps its secret if the request has none. A new target is
-// notified of what happens after the request.
+// put creates or replaces a target, which keeps its secret if the request has none. A new target is notified of what happens after the
+// request.
 //
 // Crash safety: the target is as before, or as the request wants it. If the answer is lost, nobody knows a random secret: the caller sends
 // the request again with a secret.
-func (nr *notifyRoutes) put(w http.ResponseWriter, r *http.Request) error {
-	id, bad := nr.target(r)
-	var req wire.NotifyRequest
-	if bad == nil {
-		req, bad = receive(nr.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.NotifyRequest])
-	}
-	if bad == nil {
-		bad = req.Check()
-	}
-	var d operatorRequest
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
+func (nr *notifyRoutes) put(q *Request, in *targetChange) (*wire.Notify, error) {
+	put := &flight.PutDocument{}
+	var bad *wire.Invalid
+	if put.ID, bad = nr.id(q, &in.documentName); bad == nil {
+		put.Actor, put.Reason, bad = attribution(q.Request, in.Actor, in.Reason)
 	}
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	made := req.Secret
-	t := wire.NotifyTarget{URL: req.URL, Secret: req.Secret, NotifyRules: req.NotifyRules, Since: nr.ledger.Header().Version.String()}
-	put := &flight.PutDocument{ID: id, Actor: d.actor, Reason: d.reason}
-	switch old := nr.documents.Document(id); {
+	made := in.Secret
+	t := wire.NotifyTarget{URL: in.URL, Secret: in.Secret, NotifyRules: in.NotifyRules, Since: nr.ledger.Header().Version.String()}
+	switch old := nr.documents.Document(put.ID); {
 	case old != nil:
 		before, err := notify.DecodeTarget(old)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if put.Expect, t.Since = old.Version, before.Since; t.Secret == "" {
 			t.Secret = before.Secret
 		}
 	case len(nr.documents.Documents(flight.KindNotify)) >= wire.MaxNotifyTargets:
-		return &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of targets of notifications", RetryAfter: operatorRetryAfter}
+		return nil, &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of targets of notifications", RetryAfter: operatorRetryAfter}
 	case made == "":
 		made = wire.NewNotifySecret()
 		t.Secret = made
 	}
 	put.Body = t.Encode()
-	if err := nr.changeDocument(r, put); err != nil {
-		return err
+	if err := nr.changeDocument(q.Request, put); err != nil {
+		return nil, err
 	}
-	doc := nr.documents.Document(id)
+	doc := nr.documents.Document(put.ID)
 	if doc == nil { // deleted meanwhile
-		return documentChanged()
+		return nil, documentChanged()
 	}
 	shown, err := nr.shown(doc)
-	if err != nil {
-		return err
-	}
-	if req.Secret == "" {
+	if err == nil && in.Secret == "" {
 		shown.Secret = made
 	}
-	return writeJSON(w, r, http.StatusOK, shown)
+	return shown, err
 }
 
-// remove serves DELETE /v1/notify/{name}.
-func (nr *notifyRoutes) remove(w http.ResponseWriter, r *http.Request) error {
-	id, bad := nr.target(r)
+// remove deletes a target.
+func (nr *notifyRoutes) remove(q *Request, in *removal) (*wire.Revoked, error) {
+	id, bad := nr.id(q, &in.documentName)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	return nr.deleteDocument(w, r, id, noTarget)
+	return nr.deleteDocument(q, id, &in.ReasonRequest, noTarget)
 }
 
-// test serves POST /v1/notify/{name}/test: it posts a message to the target, once. The answer is 200 also if the target did not take it.
-func (nr *notifyRoutes) test(w http.ResponseWriter, r *http.Request) error {
-	doc, bad := nr.stored(r)
-	var body []byte
-	if bad == nil {
-		body, bad = nr.readAdminBody(w, r, wire.MaxSmallBody)
-	}
-	if bad == nil {
-		bad = decodeEmpty(body)
-	}
+// test posts a message to a target, once. The answer is 200 also if the target did not take it.
+func (nr *notifyRoutes) test(q *Request, in *documentName) (*wire.NotifyTestAnswer, error) {
+	doc, bad := nr.stored(q, in)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	out, err := nr.sender.Test(r.Context(), doc)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	out, err := nr.sender.Test(q.Context(), doc)
+	return &out, err
 }
 
 // shown converts a document, without its secret.

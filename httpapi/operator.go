@@ -184,18 +184,6 @@ func decider(r *http.Request, as string) (who string, bad *wire.Invalid) {
 	return cmp.Or(recordedActor(r, who), wire.UnknownActor), bad
 }
 
-// operatorRequest says who changes a document, and why.
-type operatorRequest struct {
-	seen          flight.Version
-	actor, reason string
-}
-
-// setAttribution sets the actor and the reason, without secrets.
-func (or *operatorRequest) setAttribution(r *http.Request, as, reason string) (bad *wire.Invalid) {
-	or.actor, or.reason, bad = attribution(r, as, reason)
-	return bad
-}
-
 // actor returns the actor in the request's header, or "" if there is none.
 func actor(r *http.Request) (string, *wire.Invalid) {
 	who, bad := singleHeader(r, wire.HeaderActor)

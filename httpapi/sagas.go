@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,10 +38,10 @@ type sagaRoutes struct {
 
 func (sr *sagaRoutes) routes() []declaration {
 	all := []declaration{
-		route{pattern: "PUT /v1/sagas/{name}/versions/{version}", serve: sr.define, access: with(auth.Work | auth.Operate | auth.Define)},
-		route{pattern: "GET /v1/sagas/{name}/versions/{version}", serve: sr.definition, access: with(auth.Read)},
-		route{pattern: "DELETE /v1/sagas/{name}/versions/{version}", serve: sr.deleteDefinition, access: with(auth.Operate)},
-		route{pattern: "GET /v1/sagas/{name}/versions", serve: sr.versions, access: with(auth.Read)},
+		Endpoint[newDefinition, json.RawMessage]{Pattern: "PUT /v1/sagas/{name}/versions/{version}", Access: with(auth.Work | auth.Operate | auth.Define), Body: flight.MaxDocument, Serve: sr.define},
+		Endpoint[sagaVersion, json.RawMessage]{Pattern: "GET /v1/sagas/{name}/versions/{version}", Access: with(auth.Read), Serve: sr.definition},
+		Endpoint[oldDefinition, wire.Revoked]{Pattern: "DELETE /v1/sagas/{name}/versions/{version}", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.remove},
+		Endpoint[sagaVersion, wire.SagaVersions]{Pattern: "GET /v1/sagas/{name}/versions", Access: with(auth.Read), Serve: sr.versions},
 		Endpoint[wire.StartSagaRequest, wire.StartSagaAnswer]{Pattern: "POST /v1/sagas:start", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: sr.start},
 		Endpoint[sagasQuery, wire.SagaPage]{Pattern: "GET /v1/sagas", Access: with(auth.Read), Serve: sr.list},
 		Endpoint[flightPath, wire.Saga]{Pattern: "GET /v1/flights/{id}/saga", Access: with(auth.Read), Serve: sr.show},

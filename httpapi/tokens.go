@@ -12,81 +12,88 @@ import (
 // tokenRoutes serve tokens.
 type tokenRoutes struct{ *documentStore }
 
+// tokenName names a token.
+type tokenName struct {
+	Namespace string `json:"-" path:"namespace"`
+	Name      string `json:"-" path:"name"`
+	wire.ReasonRequest
+}
+
 func (tr *tokenRoutes) routes() []declaration {
+	admin := with(auth.Admin)
 	return []declaration{
-		route{pattern: "POST /v1/tokens", serve: tr.createToken, access: with(auth.Admin)},
-		route{pattern: "GET /v1/tokens", serve: tr.listTokens, access: with(auth.Admin)},
-		route{pattern: "DELETE /v1/tokens/{namespace}/{name}", serve: tr.revokeToken, access: with(auth.Admin)},
-		route{pattern: "GET /v1/whoami", serve: tr.whoAmI, access: anyToken},
+		Endpoint[wire.TokenRequest, wire.NewToken]{Pattern: "POST /v1/tokens", Access: admin, Body: wire.MaxSmallBody, Serve: tr.create},
+		Endpoint[struct{}, wire.TokenList]{Pattern: "GET /v1/tokens", Access: admin, Serve: tr.list},
+		Endpoint[tokenName, wire.Revoked]{Pattern: "DELETE /v1/tokens/{namespace}/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: tr.revoke},
+		Endpoint[struct{}, wire.WhoAmI]{Pattern: "GET /v1/whoami", Access: anyToken, Serve: tr.whoAmI},
 	}
 }
 
 // defaultVerbs are the verbs of a token whose request names none.
 const defaultVerbs = auth.Submit | auth.Read
 
-// createToken serves POST /v1/tokens: a new token, or with rotate a new secret of an existing one.
+// create makes a new token, or with rotate a new secret of an existing one.
 //
 // Crash safety: the secret is only in the answer. If the answer is lost, the token exists, and rotate gives it another
 // secret.
-func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) error {
-	req, d, bad := tr.tokenRequest(w, r)
-	if bad != nil {
-		return bad
+func (tr *tokenRoutes) create(q *Request, in *wire.TokenRequest) (*wire.NewToken, error) {
+	if bad := tr.check(q, in); bad != nil {
+		return nil, bad
 	}
-	id := auth.TokenID(req.Namespace, req.Name)
-	old := tr.documents.Document(id)
-	token, bad := changedToken(r, &req, old)
+	put := &flight.PutDocument{ID: auth.TokenID(in.Namespace, in.Name)}
+	var bad *wire.Invalid
+	if put.Actor, put.Reason, bad = attribution(q.Request, in.Actor, in.Reason); bad != nil {
+		return nil, bad
+	}
+	old := tr.documents.Document(put.ID)
+	token, bad := changedToken(q.Request, in, old)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
 	now := tr.ledger.Now()
 	var expires flight.Time
-	if req.ExpiresInMS > 0 {
-		expires = now.Add(time.Duration(req.ExpiresInMS) * time.Millisecond)
+	if in.ExpiresInMS > 0 {
+		expires = now.Add(time.Duration(in.ExpiresInMS) * time.Millisecond)
 	}
-	secret, err := token.Issue(req.Namespace, now, expires, time.Duration(req.KeepOldMS)*time.Millisecond)
+	secret, err := token.Issue(in.Namespace, now, expires, time.Duration(in.KeepOldMS)*time.Millisecond)
 	if err != nil {
 		bad := wire.BadField("/keep_old_ms", "%v", err)
 		bad.Hint = "wait until older secrets have expired, or rotate without keep_old_ms"
-		return bad
+		return nil, bad
 	}
-	put := &flight.PutDocument{ID: id, Body: token.Encode(), Actor: d.actor, Reason: d.reason}
-	if old != nil {
+	if put.Body = token.Encode(); old != nil {
 		put.Expect = old.Version
 	}
-	if err := tr.changeDocument(r, put); err != nil {
-		return err
+	if err := tr.changeDocument(q.Request, put); err != nil {
+		return nil, err
 	}
-	made := &wire.NewToken{Name: req.Name, Namespace: req.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret}
-	if req.Rotate && tr.awaitNodes != nil {
-		made.NotYet = tr.awaitNodes(r.Context())
+	made := &wire.NewToken{Name: in.Name, Namespace: in.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret}
+	if in.Rotate && tr.awaitNodes != nil {
+		made.NotYet = tr.awaitNodes(q.Context())
 	}
-	return writeJSON(w, r, http.StatusCreated, made)
+	q.answerWith(http.StatusCreated)
+	return made, nil
 }
 
-// tokenRequest parses the body of createToken. The namespace is set.
-func (tr *tokenRoutes) tokenRequest(w http.ResponseWriter, r *http.Request) (req wire.TokenRequest, d operatorRequest, bad *wire.Invalid) {
-	if req, bad = receive(tr.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.TokenRequest]); bad != nil {
-		return req, d, bad
+// check checks a request for a token, and sets its namespace.
+func (tr *tokenRoutes) check(q *Request, in *wire.TokenRequest) *wire.Invalid {
+	bad := tr.requireDocuments()
+	if bad == nil && in.Namespace == "" {
+		in.Namespace, bad = namespace(q.Request)
 	}
-	if req.Namespace == "" {
-		if req.Namespace, bad = namespace(r); bad != nil {
-			return req, d, bad
-		}
+	if bad == nil {
+		bad = allowNamespace(q.Request, in.Namespace, wire.FieldError{Pointer: "/namespace"})
 	}
-	if bad = allowNamespace(r, req.Namespace, wire.FieldError{Pointer: "/namespace"}); bad != nil {
-		return req, d, bad
+	if bad == nil {
+		bad = checkNamespace(in.Namespace, wire.FieldError{Pointer: "/namespace"})
 	}
-	if bad = checkNamespace(req.Namespace, wire.FieldError{Pointer: "/namespace"}); bad != nil {
-		return req, d, bad
+	if bad == nil {
+		bad = wire.CheckName(in.Name, wire.FieldError{Pointer: "/name"})
 	}
-	if bad = wire.CheckName(req.Name, wire.FieldError{Pointer: "/name"}); bad != nil {
-		return req, d, bad
+	if bad == nil && in.KeepOldMS > 0 && !in.Rotate {
+		bad = wire.BadField("/keep_old_ms", "keep_old_ms is allowed only with rotate")
 	}
-	if req.KeepOldMS > 0 && !req.Rotate {
-		return req, d, wire.BadField("/keep_old_ms", "keep_old_ms is allowed only with rotate")
-	}
-	return req, d, d.setAttribution(r, req.Actor, req.Reason)
+	return bad
 }
 
 // changedToken returns the token that a request asks for, without its new secret. It returns Forbidden if the token would
@@ -128,14 +135,14 @@ func changedToken(r *http.Request, req *wire.TokenRequest, old *flight.Document)
 	return token, nil
 }
 
-// listTokens serves GET /v1/tokens.
-func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) error {
+// list returns the tokens that the sender may see.
+func (tr *tokenRoutes) list(q *Request, _ *struct{}) (*wire.TokenList, error) {
 	if bad := tr.requireDocuments(); bad != nil {
-		return bad
+		return nil, bad
 	}
-	now, out := tr.ledger.Now(), wire.TokenList{Tokens: []wire.Token{}}
+	now, out := tr.ledger.Now(), &wire.TokenList{Tokens: []wire.Token{}}
 	for _, doc := range tr.documents.Documents(flight.KindToken) {
-		if allowNamespace(r, doc.ID.Namespace, wire.FieldError{}) != nil {
+		if allowNamespace(q.Request, doc.ID.Namespace, wire.FieldError{}) != nil {
 			continue
 		}
 		shown := wire.Token{Name: doc.ID.Name, Namespace: doc.ID.Namespace, Verbs: []string{}, CreatedAt: wireTime(doc.CreatedAt), Version: doc.Version.String()}
@@ -145,23 +152,22 @@ func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) error 
 		}
 		out.Tokens = append(out.Tokens, shown)
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return out, nil
 }
 
-// revokeToken serves DELETE /v1/tokens/{namespace}/{name}.
-func (tr *tokenRoutes) revokeToken(w http.ResponseWriter, r *http.Request) error {
-	id := auth.TokenID(r.PathValue("namespace"), r.PathValue("name"))
-	bad := allowNamespace(r, id.Namespace, wire.FieldError{Parameter: "namespace"})
+// revoke deletes a token.
+func (tr *tokenRoutes) revoke(q *Request, in *tokenName) (*wire.Revoked, error) {
+	bad := allowNamespace(q.Request, in.Namespace, wire.FieldError{Parameter: "namespace"})
 	if bad == nil {
-		bad = checkNamespace(id.Namespace, wire.FieldError{Parameter: "namespace"})
+		bad = checkNamespace(in.Namespace, wire.FieldError{Parameter: "namespace"})
 	}
 	if bad == nil {
-		bad = wire.CheckName(id.Name, wire.FieldError{Parameter: "name"})
+		bad = wire.CheckName(in.Name, wire.FieldError{Parameter: "name"})
 	}
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
-	return tr.deleteDocument(w, r, id, "no token has this name; it was never created, or it was revoked already")
+	return tr.deleteDocument(q, auth.TokenID(in.Namespace, in.Name), &in.ReasonRequest, "no token has this name; it was never created, or it was revoked already")
 }
 
 // checkNamespace rejects a name that neither is a namespace nor stands for all of them.
@@ -180,11 +186,10 @@ func wireTime(t flight.Time) wire.Time {
 	return wire.Time{Time: t.AsTime()}
 }
 
-// whoAmI serves GET /v1/whoami: the credential of the request.
-func (tr *tokenRoutes) whoAmI(w http.ResponseWriter, r *http.Request) error {
-	out := wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}
-	if c := callerOf(r); c != nil {
-		out = wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}
+// whoAmI describes the token of the request.
+func (tr *tokenRoutes) whoAmI(q *Request, _ *struct{}) (*wire.WhoAmI, error) {
+	if c := callerOf(q.Request); c != nil {
+		return &wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}, nil
 	}
-	return writeJSON(w, r, http.StatusOK, &out)
+	return &wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}, nil
 }
