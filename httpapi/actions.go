@@ -20,7 +20,7 @@ type actionChange struct {
 	wire.ActionRequest
 }
 
-// actionDeclaration says which policy a worker brings.
+// actionDeclaration names the policy that a worker brings.
 type actionDeclaration struct {
 	documentName
 	wire.ActionRequest
@@ -31,8 +31,10 @@ func (ar *actionRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[struct{}, wire.ActionList]{Pattern: "GET /v1/actions", Access: read, Serve: ar.list},
 		Endpoint[documentName, wire.Action]{Pattern: "GET /v1/actions/{name}", Access: read, Serve: ar.get},
-		Endpoint[actionChange, wire.ActionAnswer]{Pattern: "PUT /v1/actions/{name}", Access: with(auth.Operate | auth.Define), Body: wire.MaxSmallBody, Serve: ar.put},
-		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/actions/{name}", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: ar.remove},
+		Endpoint[actionChange, wire.ActionAnswer]{Pattern: "PUT /v1/actions/{name}",
+			Access: with(auth.Operate | auth.Define), Body: wire.MaxSmallBody, Serve: ar.put},
+		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/actions/{name}",
+			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: ar.remove},
 		Endpoint[actionDeclaration, wire.ActionAnswer]{Pattern: "POST /v1/actions/{name}/declare", Access: with(auth.Submit | auth.Work | auth.Operate | auth.Define),
 			Body: wire.MaxSmallBody, Serve: ar.declare},
 	}
@@ -193,8 +195,9 @@ func (ar *actionRoutes) id(q *Request, in *documentName) (id flight.DocumentID, 
 	return id, bad
 }
 
-// change returns the change that a request asks for, without its body. reason is that of a request without one.
-func (ar *actionRoutes) change(q *Request, name *documentName, in *wire.ActionRequest, reason string) (c *flight.PutDocument, bad *wire.Invalid) {
+// change returns the change that a request asks for, without its body. reason is the default.
+func (ar *actionRoutes) change(q *Request, name *documentName, in *wire.ActionRequest, reason string) (c *flight.PutDocument,
+	bad *wire.Invalid) {
 	c = &flight.PutDocument{}
 	if c.ID, bad = ar.id(q, name); bad == nil {
 		c.Actor, c.Reason, bad = attribution(q.Request, in.Actor, cmp.Or(in.Reason, reason))

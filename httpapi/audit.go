@@ -14,7 +14,9 @@ type auditRoutes struct {
 }
 
 func (ar *auditRoutes) routes() []declaration {
-	return []declaration{Endpoint[auditQuery, wire.AuditPage]{Pattern: "GET /v1/audit", Access: with(auth.Operate | auth.Admin), Serve: ar.audit}}
+	return []declaration{
+		Endpoint[auditQuery, wire.AuditPage]{Pattern: "GET /v1/audit", Access: with(auth.Operate | auth.Admin), Serve: ar.audit},
+	}
 }
 
 // auditQuery selects entries of the audit log.

@@ -18,8 +18,10 @@ type clusterRoutes struct {
 func (cr *clusterRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[struct{}, wire.Cluster]{Pattern: "GET /v1/cluster", Access: with(auth.Operate | auth.Admin), Serve: cr.state},
-		Endpoint[replacement, wire.Cluster]{Pattern: "POST /v1/cluster/nodes/{name}/replace", Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: cr.replace},
-		Endpoint[wire.ReasonRequest, wire.LeaseEpoch]{Pattern: "POST /v1/lease-epoch:raise", Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: cr.raiseLeaseEpoch},
+		Endpoint[replacement, wire.Cluster]{Pattern: "POST /v1/cluster/nodes/{name}/replace",
+			Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: cr.replace},
+		Endpoint[wire.ReasonRequest, wire.LeaseEpoch]{Pattern: "POST /v1/lease-epoch:raise",
+			Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: cr.raiseLeaseEpoch},
 	}
 }
 

@@ -1,12 +1,13 @@
 // Package httpapi is the HTTP API of a node. It turns requests into calls of package remote and of the ledger. It turns
 // their results into JSON, or into problem documents (RFC 9457) with stable codes. It makes no decision about a flight.
 //
-// The types on the wire are in package wire, which the Go client shares. A handler reads and validates the whole
-// request before it calls anything, so a rejected request has changed nothing.
+// The types on the wire are in package wire, which the Go client shares.
 //
-// Each subject has a file with a type: its handlers, the few ports that they need, and its table of routes. A new subject is a
-// new file, a line in the function routes, and its descriptions in operations. A handler returns the error to
-// answer with; the responder (problem.go) writes its problem. Its scope (access.go, scope.go) says what the sender may see.
+// Each subject has a file with a type: the endpoints that it declares (endpoint.go), their functions, and the few ports that these
+// need. An endpoint reads and validates the whole request before it calls its function, so a rejected request has changed nothing. The
+// function knows nothing of HTTP: it returns the answer, or the error to answer with, and the responder (problem.go) writes its problem.
+// Only routes with a stream or with other content than JSON read and write HTTP themselves. A new subject is a new file, a line in
+// the function routes, and its descriptions in operations. Its scope (access.go, scope.go) says what the sender may see.
 //
 // With Callers.Auth, each route checks the token of the request (access.go), and callers of one namespace learn nothing of
 // the others (scope.go): flights are read by flightOf only, sessions and cursors are sealed for the caller.

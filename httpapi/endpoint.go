@@ -32,34 +32,34 @@ type Endpoint[Req, Resp any] struct {
 	Serve func(q *Request, in *Req) (*Resp, error)
 }
 
-// Request is what the function of an endpoint knows about a request besides its content, and where it says what its answer is about.
+// Request is a request to an endpoint, besides its content. The function of the endpoint sets status and headers of the answer here.
 type Request struct {
 	*http.Request
 	status int         // of the answer
 	header http.Header // of the answer
 
-	// What the request is about, as far as it is known. A problem names it, so that a caller concludes nothing from the answer to
+	// The subject of the request, as far as it is known. A problem names it, so that a caller concludes nothing from the answer to
 	// another request.
 	key            flight.Key
 	nonce, session string
 }
 
 // answerWith sets the status of the answer, if the request succeeds.
-func (q *Request) answerWith(status int) { q.status = status }
+func (r *Request) answerWith(status int) { r.status = status }
 
 // describe sets the headers of the answer that describe a flight.
-func (q *Request) describe(f *flight.Flight) { setFlightHeaders(q.header, f) }
+func (r *Request) describe(f *flight.Flight) { setFlightHeaders(r.header, f) }
 
-// about returns the error with what the request is about.
-func (q *Request) about(err error) error {
+// about returns the error with the subject of the request.
+func (r *Request) about(err error) error {
 	if made, ok := errors.AsType[problemError](err); ok {
-		made.problem.Nonce, made.problem.Session = cmp.Or(made.problem.Nonce, q.nonce), cmp.Or(made.problem.Session, q.session)
+		made.problem.Nonce, made.problem.Session = cmp.Or(made.problem.Nonce, r.nonce), cmp.Or(made.problem.Session, r.session)
 		return err
 	}
 	if errors.As(err, new(named)) {
 		return err
 	}
-	return named{error: err, key: q.key, nonce: q.nonce, session: q.session}
+	return named{error: err, key: r.key, nonce: r.nonce, session: r.session}
 }
 
 // declaration is an Endpoint, or a route that reads and writes HTTP itself.
@@ -78,7 +78,7 @@ func (e Endpoint[Req, Resp]) route(sc *scope) route {
 	if e.Proved {
 		read = readBody
 	}
-	return route{pattern: e.Pattern, access: e.Access, query: len(bound.query) > 0, serve: func(w http.ResponseWriter, r *http.Request) error {
+	serve := func(w http.ResponseWriter, r *http.Request) error {
 		q, in := &Request{Request: r, header: w.Header(), status: http.StatusOK}, new(Req)
 		bad := bound.bind(r, in)
 		var body []byte
@@ -107,7 +107,8 @@ func (e Endpoint[Req, Resp]) route(sc *scope) route {
 			return nil
 		}
 		return writeJSON(w, r, q.status, out)
-	}}
+	}
+	return route{pattern: e.Pattern, access: e.Access, query: len(bound.query) > 0, serve: serve}
 }
 
 // ownBody is a request that reads its body itself.
@@ -250,13 +251,13 @@ func (s *sinceParameter) set(_, value string) (bad *wire.Invalid) {
 }
 
 // linkNext names the next page, which has the same path and parameters, in the header Link.
-func (q *Request) linkNext(cursor string) {
-	params, _ := queryParameters(q.Request) // it was parsed before
+func (r *Request) linkNext(cursor string) {
+	params, _ := queryParameters(r.Request) // it was parsed before
 	params.Set("cursor", cursor)
-	q.header.Set("Link", "<"+q.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+	r.header.Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 }
 
-// seenVersion returns the version in a header that a decision must have: that of the flight that the decision was made on. With
+// seenVersion returns the version in a header that every decision has: the version of the flight that the person saw. With
 // If-Match: *, a delayed request would apply to a version that nobody has seen.
 func seenVersion(r *http.Request, header string) (v flight.Version, bad *wire.Invalid) {
 	tag, bad := singleHeader(r, header)

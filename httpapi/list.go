@@ -96,7 +96,7 @@ func (fr *flightRoutes) byKey(q *Request, key flight.Key) (*any, error) {
 	return answerOf(f, err)
 }
 
-// page returns the flights of a query, whose parameters lead to the next page.
+// page returns the flights of a query, with a link to the next page.
 func (fr *flightRoutes) page(q *Request, query flight.Query) (*wire.FlightPage, error) {
 	end, err := fr.limits.StartScan(cmp.Or(query.Namespace, wire.AllNamespaces))
 	if err != nil {

@@ -108,7 +108,7 @@ func (nr *namespaceRoutes) check(q *Request, in *documentName) (bad *wire.Invali
 	return bad
 }
 
-// checkChange rejects a namespace whose limits the sender may not change.
+// checkChange rejects a change that the sender may not make.
 func (nr *namespaceRoutes) checkChange(q *Request, in *documentName) *wire.Invalid {
 	if bad := nr.check(q, in); bad != nil {
 		return bad

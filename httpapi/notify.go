@@ -37,7 +37,8 @@ func (nr *notifyRoutes) routes() []declaration {
 		Endpoint[documentName, wire.Notify]{Pattern: "GET /v1/notify/{name}", Access: admin, Serve: nr.get},
 		Endpoint[targetChange, wire.Notify]{Pattern: "PUT /v1/notify/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: nr.put},
 		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/notify/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: nr.remove},
-		Endpoint[documentName, wire.NotifyTestAnswer]{Pattern: "POST /v1/notify/{name}/test", Access: admin, Body: wire.MaxSmallBody, Serve: nr.test},
+		Endpoint[documentName, wire.NotifyTestAnswer]{Pattern: "POST /v1/notify/{name}/test",
+			Access: admin, Body: wire.MaxSmallBody, Serve: nr.test},
 	}
 }
 
@@ -99,8 +100,7 @@ func (nr *notifyRoutes) get(q *Request, in *documentName) (*wire.Notify, error) 
 	return nr.shown(doc)
 }
 
-// put creates or replaces a target, which keeps its secret if the request has none. A new target is notified of what happens after the
-// request.
+// put creates or replaces a target, which keeps its secret if the request has none. A new target is notified of later events only.
 //
 // Crash safety: the target is as before, or as the request wants it. If the answer is lost, nobody knows a random secret: the caller sends
 // the request again with a secret.

@@ -42,10 +42,14 @@ type (
 func (cr *callRoutes) routes() []declaration {
 	report := with(auth.Submit | auth.Work)
 	return []declaration{
-		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open},
-		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon", Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon},
-		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report},
-		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification", Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification},
+		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open",
+			Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open},
+		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon",
+			Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon},
+		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report",
+			Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report},
+		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification",
+			Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification},
 	}
 }
 
@@ -235,7 +239,7 @@ func failureCause(f *flight.Flight) string {
 	return "the flight is " + f.State.String()
 }
 
-// verification takes what a caller has found out at the provider, and answers as an open does.
+// verification records the finding of a caller at the provider, and answers as an open does.
 func (cr *callRoutes) verification(q *Request, in *verificationOf) (*wire.OpenAnswer, error) {
 	q.nonce = in.Nonce
 	req, bad := cr.verificationRequest(q, in)
@@ -287,7 +291,8 @@ func (cr *callRoutes) abandon(q *Request, in *wire.AbandonRequest) (*wire.Abando
 	case in.NotAfter == 0:
 		return nil, wire.BadField("/not_after", "missing; send the not_after of the open")
 	}
-	err := cr.remote.Abandon(q.Context(), remote.AbandonRequest{Key: q.key, Nonce: wire.NonceOf(in.Nonce), NotAfter: flight.Time(in.NotAfter), Error: auth.Redact(in.Reason)})
+	err := cr.remote.Abandon(q.Context(), remote.AbandonRequest{Key: q.key, Nonce: wire.NonceOf(in.Nonce), NotAfter: flight.Time(in.NotAfter),
+		Error: auth.Redact(in.Reason)})
 	return &wire.AbandonAnswer{Nonce: in.Nonce}, err
 }
 

@@ -44,7 +44,8 @@ func (dr *decisionRoutes) routes() []declaration {
 			Serve: func(q *Request, in *change) (*wire.Flight, error) { return dr.change(q, in, command) }}
 	}
 	return []declaration{
-		Endpoint[resolution, wire.Flight]{Pattern: "POST /v1/flights/{id}/resolve", Access: access, Body: wire.MaxReportBody, Serve: dr.resolve},
+		Endpoint[resolution, wire.Flight]{Pattern: "POST /v1/flights/{id}/resolve",
+			Access: access, Body: wire.MaxReportBody, Serve: dr.resolve},
 		changed("cancel", func(c *changeOf) (flight.Command, bool) {
 			return &flight.Cancel{Key: c.key, Generation: c.flight.Generation, Actor: c.actor, Reason: c.reason}, c.made(c.flight.Cancel)
 		}),
@@ -196,7 +197,7 @@ func actor(r *http.Request) (string, *wire.Invalid) {
 	return flight.Sanitize(auth.Redact(who)), nil
 }
 
-// resolve records what a person has found out about a flight in doubt.
+// resolve records the finding of a person about a flight in doubt.
 func (dr *decisionRoutes) resolve(q *Request, in *resolution) (*wire.Flight, error) {
 	c, bad := resolveCommand(q, in)
 	if bad != nil {

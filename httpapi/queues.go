@@ -43,8 +43,10 @@ type queueRoutes struct {
 func (qr *queueRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[queuesQuery, wire.QueueList]{Pattern: "GET /v1/queues", Access: with(auth.Read), Serve: qr.list},
-		Endpoint[pauseOf, wire.Queue]{Pattern: "POST /v1/queues/{action}/pause", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: qr.pause},
-		Endpoint[pauseOf, wire.Queue]{Pattern: "POST /v1/queues/{action}/resume", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: qr.resume},
+		Endpoint[pauseOf, wire.Queue]{Pattern: "POST /v1/queues/{action}/pause",
+			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: qr.pause},
+		Endpoint[pauseOf, wire.Queue]{Pattern: "POST /v1/queues/{action}/resume",
+			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: qr.resume},
 		Endpoint[laneQuery, wire.Lane]{Pattern: "GET /v1/lanes", Access: with(auth.Read), Serve: qr.lane},
 	}
 }
@@ -182,7 +184,8 @@ func (qr *queueRoutes) resume(q *Request, in *pauseOf) (*wire.Queue, error) {
 }
 
 // change proposes a change of the document of an action, whatever its version is, and answers when the change has its effect.
-func (qr *queueRoutes) change(q *Request, in *pauseOf, pauses bool, command func(id flight.DocumentID, version flight.Version, who, why string) flight.Command) (*wire.Queue, error) {
+func (qr *queueRoutes) change(q *Request, in *pauseOf, pauses bool,
+	command func(id flight.DocumentID, version flight.Version, who, why string) flight.Command) (*wire.Queue, error) {
 	ns, bad := qr.namespace(q.Request)
 	if bad == nil {
 		_, bad = wire.Key(ns, in.Action, "x")
@@ -217,7 +220,7 @@ func (qr *queueRoutes) change(q *Request, in *pauseOf, pauses bool, command func
 	return nil, documentChanged()
 }
 
-// changed returns an action whose document was changed to doc, or deleted, when the change has its effect.
+// changed returns an action after the change of its document to doc; nil: it was deleted. It returns when the change has its effect.
 func (qr *queueRoutes) changed(q *Request, ns, action string, doc *flight.Document) (*wire.Queue, error) {
 	if err := qr.queues.PauseChanged(q.Context(), ns, action); err != nil {
 		return nil, err

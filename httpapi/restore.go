@@ -26,7 +26,8 @@ func (rr *restoreRoutes) routes() []declaration {
 		route{pattern: "GET /v1/backup", serve: rr.backup, access: with(auth.Admin)},
 		Endpoint[struct{}, wire.Restore]{Pattern: "GET /v1/restore", Access: with(auth.Operate | auth.Admin), Serve: rr.state},
 		Endpoint[askedQuery, wire.AskedPage]{Pattern: "GET /v1/restore/asked", Access: with(auth.Operate | auth.Admin), Serve: rr.asked},
-		Endpoint[wire.FinishRestore, wire.Restore]{Pattern: "POST /v1/restore:finish", Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: rr.finish},
+		Endpoint[wire.FinishRestore, wire.Restore]{Pattern: "POST /v1/restore:finish",
+			Access: with(auth.Admin), Body: wire.MaxSmallBody, Serve: rr.finish},
 	}
 }
 

@@ -38,14 +38,19 @@ type sagaRoutes struct {
 
 func (sr *sagaRoutes) routes() []declaration {
 	all := []declaration{
-		Endpoint[newDefinition, json.RawMessage]{Pattern: "PUT /v1/sagas/{name}/versions/{version}", Access: with(auth.Work | auth.Operate | auth.Define), Body: flight.MaxDocument, Serve: sr.define},
-		Endpoint[sagaVersion, json.RawMessage]{Pattern: "GET /v1/sagas/{name}/versions/{version}", Access: with(auth.Read), Serve: sr.definition},
-		Endpoint[oldDefinition, wire.Revoked]{Pattern: "DELETE /v1/sagas/{name}/versions/{version}", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.remove},
+		Endpoint[newDefinition, json.RawMessage]{Pattern: "PUT /v1/sagas/{name}/versions/{version}",
+			Access: with(auth.Work | auth.Operate | auth.Define), Body: flight.MaxDocument, Serve: sr.define},
+		Endpoint[sagaVersion, json.RawMessage]{Pattern: "GET /v1/sagas/{name}/versions/{version}",
+			Access: with(auth.Read), Serve: sr.definition},
+		Endpoint[oldDefinition, wire.Revoked]{Pattern: "DELETE /v1/sagas/{name}/versions/{version}",
+			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.remove},
 		Endpoint[sagaVersion, wire.SagaVersions]{Pattern: "GET /v1/sagas/{name}/versions", Access: with(auth.Read), Serve: sr.versions},
-		Endpoint[wire.StartSagaRequest, wire.StartSagaAnswer]{Pattern: "POST /v1/sagas:start", Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: sr.start},
+		Endpoint[wire.StartSagaRequest, wire.StartSagaAnswer]{Pattern: "POST /v1/sagas:start",
+			Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: sr.start},
 		Endpoint[sagasQuery, wire.SagaPage]{Pattern: "GET /v1/sagas", Access: with(auth.Read), Serve: sr.list},
 		Endpoint[flightPath, wire.Saga]{Pattern: "GET /v1/flights/{id}/saga", Access: with(auth.Read), Serve: sr.show},
-		Endpoint[lateUndo, wire.Saga]{Pattern: "POST /v1/flights/{id}/undo-late", Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.undoLate},
+		Endpoint[lateUndo, wire.Saga]{Pattern: "POST /v1/flights/{id}/undo-late",
+			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.undoLate},
 	}
 	if sr.sagas == nil {
 		for i := range all {

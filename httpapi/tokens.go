@@ -24,7 +24,8 @@ func (tr *tokenRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[wire.TokenRequest, wire.NewToken]{Pattern: "POST /v1/tokens", Access: admin, Body: wire.MaxSmallBody, Serve: tr.create},
 		Endpoint[struct{}, wire.TokenList]{Pattern: "GET /v1/tokens", Access: admin, Serve: tr.list},
-		Endpoint[tokenName, wire.Revoked]{Pattern: "DELETE /v1/tokens/{namespace}/{name}", Access: admin, Body: wire.MaxSmallBody, Serve: tr.revoke},
+		Endpoint[tokenName, wire.Revoked]{Pattern: "DELETE /v1/tokens/{namespace}/{name}",
+			Access: admin, Body: wire.MaxSmallBody, Serve: tr.revoke},
 		Endpoint[struct{}, wire.WhoAmI]{Pattern: "GET /v1/whoami", Access: anyToken, Serve: tr.whoAmI},
 	}
 }

@@ -58,7 +58,7 @@ type ReplaceNode struct {
 	Actor        string `json:"actor,omitzero" limit:"word"`
 }
 
-// normalize rejects what is no fingerprint of a certificate.
+// normalize rejects an invalid fingerprint.
 func (r *ReplaceNode) normalize() *Invalid {
 	if sum, err := hex.DecodeString(r.Certificate); err != nil || len(sum) != sha256.Size {
 		return BadField("/certificate", "want the SHA-256 of a certificate: 64 hex digits")

@@ -114,7 +114,7 @@ func Decode[T any](data []byte) (r T, bad *Invalid) {
 	return r, bad
 }
 
-// DecodeInto is Decode for a request some of whose fields come from elsewhere.
+// DecodeInto is Decode for a request with fields that do not come from its body.
 func DecodeInto[T any](data []byte, r *T) *Invalid {
 	bad := decode(data, r)
 	if own, ok := any(r).(interface{ normalize() *Invalid }); ok && bad == nil {

@@ -58,7 +58,7 @@ func OpenDigest(open []OpenAttempt) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// normalize rejects what is no digest or no flight id.
+// normalize rejects an invalid digest or flight id.
 func (r *RenewRequest) normalize() *Invalid {
 	if digest, err := hex.DecodeString(r.OpenDigest); r.OpenDigest != "" && (err != nil || len(digest) != 16 || strings.ToLower(r.OpenDigest) != r.OpenDigest) {
 		return BadField("/open_digest", "must be 32 lower-case hex digits: open_digest in the answer to an earlier renewal")
