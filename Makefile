@@ -30,19 +30,19 @@ MANY = TestManyJobs|TestManySagas
 TABLES = TestDecide
 # make lint vets every package once, and go test would vet it, with all that it imports, for each kind of build.
 UNVETTED = $(GO) test -vet=off
-# The tests of a package have one processor under the race detector, and those of node run beside the others. With more, the runtime of Go 1.26 ends the
-# process now and then: goroutines that read a ticker and the goroutine that runs a synctest bubble's timers share one context of the detector
-# (SIGSEGV in StackDepotBase::Put, five of 60 runs of package remote with two processors, none of 60 with one).
 # Pebble's zstd is C with cgo. Nothing here needs it to be fast, and it compiles in a third of the time.
-RACE = CGO_ENABLED=1 CGO_CFLAGS=-O0 $(UNVETTED) -race -cpu 1
+RACE = CGO_ENABLED=1 CGO_CFLAGS=-O0 $(UNVETTED) -race
 race: ## runs the tests of the packages with goroutines under the race detector; process tests run binaries, which it does not instrument
 	$(MAKE) --no-print-directory -j 2 -O race-node race-others
 
 race-node: # node also runs what make test skips, but for what make long measures
 	$(RACE) -parallel 2 -skip '$(RATES)|$(MANY)' ./node/...
 
+# With more than one processor the runtime of Go 1.26 ends the process now and then: goroutines that read a ticker, and the goroutine that
+# runs the timers of a synctest bubble, share one context of the race detector (SIGSEGV in StackDepotBase::Put, in five of 60 runs of
+# package remote, and in none of 60 with one). node has three clusters at once in its tests, which need both, and few bubbles.
 race-others:
-	$(RACE) -short -p 1 -parallel 4 -skip $(RATES) $(RACED)
+	$(RACE) -cpu 1 -short -p 1 -parallel 4 -skip $(RATES) $(RACED)
 
 # compiled and race-compiled fill the build cache: .ci/run compiles for the race detector beside tests that mostly wait.
 UNRACED = $$({ $(GO) list ./... && $(GO) list $(RACED) ./node/...; } | sort | uniq -u)
