@@ -75,6 +75,7 @@ func (sr *sagaRoutes) checkStart(q *Request, in *wire.StartSagaRequest, ns strin
 		doc = sr.store.documents.Document(flight.DefinitionID(ns, id))
 	}
 	if doc == nil {
+		q.key = flight.Key{} // commands take a key that is not found for a flight
 		return noDefinition(ns, in.Saga)
 	}
 	if def, err := saga.Parse(doc.Body); err != nil {
@@ -126,6 +127,7 @@ func (sr *sagaRoutes) start(q *Request, in *wire.StartSagaRequest) (*wire.StartS
 	case reply.Decision == flight.DecisionReconciling:
 		return nil, &effect.Unavailable{Code: string(wire.Reconciling)}
 	case reply.Decision == flight.DecisionNotFound: // the definition was deleted meanwhile
+		q.key = flight.Key{}
 		return nil, noDefinition(ns, submission.Policy.Definition)
 	case reply.Decision == flight.DecisionConflict:
 		return nil, &effect.Conflict{Key: key}

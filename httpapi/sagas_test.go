@@ -38,6 +38,9 @@ func TestSagas_TooManyDefinitions(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, d.send(http.MethodDelete, "/v1/sagas/trip/versions/1002", `{"reason":"a test"}`, typed...).status)
 	require.Equal(t, http.StatusOK, d.send(http.MethodDelete, "/v1/sagas/trip/versions/1", `{"reason":"a test"}`, typed...).status)
 	require.Equal(t, http.StatusCreated, d.send(http.MethodPut, next, definition).status)
+	missing := decodeBody[wire.Problem](t, d.send(http.MethodPost, "/v1/sagas:start", `{"saga":"trip@1","id":"1"}`, typed...))
+	require.Equal(t, wire.NotFound, missing.Code)
+	require.Empty(t, missing.FlightID, "commands would say that there is no such flight")
 }
 
 // noDefinition are sagas whose definition was deleted.
