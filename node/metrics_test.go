@@ -151,7 +151,7 @@ func TestMonitoringWithCredentials(t *testing.T) {
 	}
 }
 
-// It is not parallel: the metrics of the raft library are those of the last node of the process that has begun to collect them.
+// It is not parallel: the raft library reports to one node of the process, the last one that has begun to collect its metrics.
 func TestMetricsOfALivingNode(t *testing.T) {
 	r := monitoredNode(t)
 	for _, base := range []string{r.URL, r.Metrics} {

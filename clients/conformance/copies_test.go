@@ -186,6 +186,11 @@ func hotKey(t *trial) {
 	before := len(t.proxy.requests(":open"))
 	t.requireAnswer(t.driver().do(t.call(waitMS(1))), "executed")
 	require.Len(t, t.proxy.requests(":open"), before+1, "a client repeats an open that is answered too_many_open")
-	require.LessOrEqual(t, len(t.proxy.requests(":abandon")), 2+int(time.Since(started)/time.Second), "one per key and second")
+	nonces := map[string]bool{}
+	for i := range before + 1 {
+		nonces[nonceOf(t, i)] = true
+	}
+	repeated := before + 1 - len(nonces) // on a busy machine some opens are not answered in time, and each of them is abandoned
+	require.LessOrEqual(t, len(t.proxy.requests(":abandon")), 2+int(time.Since(started)/time.Second)+repeated, "one per key and second")
 	t.requireOneEffect(2)
 }
