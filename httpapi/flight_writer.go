@@ -72,21 +72,6 @@ func (fw *flightWriter) answer(q *Request, f *flight.Flight) (*wire.Flight, erro
 	return shown, nil
 }
 
-// writeFlight answers with a flight and its receipt.
-func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) error {
-	return fw.writeFlightAs(w, r, f, "")
-}
-
-// writeFlightAs is writeFlight for an answer that names its source.
-func (fw *flightWriter) writeFlightAs(w http.ResponseWriter, r *http.Request, f *flight.Flight, source string) error {
-	shown, err := fw.answer(&Request{Request: r, header: w.Header()}, f)
-	if err != nil {
-		return about(f.Key, err)
-	}
-	shown.Source = source
-	return writeJSON(w, r, http.StatusOK, shown)
-}
-
 // loadReceiptBody is loadBody for the receipt.
 func (fw *flightWriter) loadReceiptBody(r *http.Request, f *flight.Flight) (*flight.Flight, []byte, error) {
 	return fw.loadBody(r, f, receiptBlob, fw.flights.ReceiptBody)
