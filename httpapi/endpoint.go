@@ -124,6 +124,7 @@ type boundField struct {
 type boundFields struct {
 	fields  []boundField
 	query   []string // the names of the parameters
+	lists   []string // those that may be given several times
 	noOther bool     // the request has no fields in its body
 }
 
@@ -136,6 +137,9 @@ func boundFieldsOf[Req any]() boundFields {
 			b.fields = append(b.fields, field)
 			if field.query != "" {
 				b.query = append(b.query, field.query)
+			}
+			if f.Type == reflect.TypeFor[[]string]() {
+				b.lists = append(b.lists, field.query)
 			}
 		case !f.Anonymous:
 			b.noOther = false
@@ -195,7 +199,7 @@ func (b *boundFields) bind(r *http.Request, in any) (bad *wire.Invalid) {
 	return nil
 }
 
-// parameters returns the query of a request, without parameters that the endpoint does not have. A list may be given in several.
+// parameters returns the query of a request. It rejects parameters that the endpoint does not have.
 func (b *boundFields) parameters(r *http.Request) (url.Values, *wire.Invalid) {
 	if len(b.query) == 0 || r.URL.RawQuery == "" {
 		return nil, nil // New has rejected a query
@@ -208,7 +212,7 @@ func (b *boundFields) parameters(r *http.Request) (url.Values, *wire.Invalid) {
 		switch {
 		case !slices.Contains(b.query, name):
 			return nil, wire.BadParameter(name, "unknown parameter; allowed: %s", strings.Join(b.query, ", "))
-		case len(values) > 1 && name != "state" && name != "kind":
+		case len(values) > 1 && !slices.Contains(b.lists, name):
 			return nil, duplicateParameter(name)
 		}
 	}
@@ -230,7 +234,7 @@ func (l *limitParameter) set(name, value string) *wire.Invalid {
 // or returns the limit, or the default.
 func (l limitParameter) or(n int) int { return cmp.Or(int(l), n) }
 
-// versionParameter is the version of an event, or of an entry of the audit log.
+// versionParameter is the version of an entry of the audit log.
 type versionParameter struct{ flight.Version }
 
 func (v *versionParameter) set(name, value string) (bad *wire.Invalid) {
@@ -273,7 +277,7 @@ func seenVersion(r *http.Request, header string) (v flight.Version, bad *wire.In
 	return v, bad
 }
 
-// optionalVersion returns the version in a header, or nil if there is none.
+// optionalVersion returns the version in a header, or nil without the header.
 func optionalVersion(r *http.Request, header string) (*flight.Version, *wire.Invalid) {
 	tag, bad := singleHeader(r, header)
 	if bad != nil || tag == "" {

@@ -21,7 +21,7 @@ const (
 type ImportLine struct {
 	Key         string          `json:"key" limit:"word"`                  // the full key: namespace/name/id
 	Outcome     string          `json:"outcome" limit:"word"`              // succeeded or refused
-	Input       json.RawMessage `json:"input,omitzero"`                    // if it is known
+	Input       json.RawMessage `json:"input,omitzero" null:"absent"`      // if it is known
 	Fingerprint string          `json:"fingerprint,omitzero" limit:"word"` // "sha256:…", "none", or empty: computed from the input, "none" without an input
 	CreatedAt   string          `json:"created_at,omitzero" limit:"word"`
 	FinishedAt  string          `json:"finished_at,omitzero" limit:"word"` // the start of the retention; empty: now
@@ -50,7 +50,6 @@ type ImportDifference struct {
 // DecodeImport reads one line.
 func DecodeImport(data []byte) (r ImportLine, bad *Invalid) {
 	bad = ofLine(DecodeInto(data, &r))
-	r.Input = nullToNil(r.Input)
 	return r, bad
 }
 

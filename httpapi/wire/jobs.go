@@ -29,7 +29,7 @@ const MaxPriority = 1000
 type SubmitRequest struct {
 	Action      string          `json:"action" limit:"word"`
 	ID          string          `json:"id" limit:"word"`
-	Input       json.RawMessage `json:"input,omitzero"`
+	Input       json.RawMessage `json:"input,omitzero" null:"absent"`
 	Fingerprint string          `json:"fingerprint,omitzero" limit:"word"` // as in an open
 	Lane        string          `json:"lane,omitzero" limit:"word"`
 	LaneLimit   int64           `json:"lane_limit,omitzero" limit:"lane_limit"` // how many jobs of the lane may run at once; 0: one
@@ -99,12 +99,6 @@ type Job struct {
 
 // JobNonce returns the nonce of the attempt that a claim opens of a flight.
 func JobNonce(claim string, id flight.ID) string { return claim + "." + id.String() }
-
-// normalize takes an input that is null for none.
-func (r *SubmitRequest) normalize() *Invalid {
-	r.Input = nullToNil(r.Input)
-	return nil
-}
 
 // Parse returns the submission in the terms of package flight; now is the ledger's time. After an error the key is set if it is valid.
 func (r *SubmitRequest) Parse(namespace string, now flight.Time) (key flight.Key, s flight.Submission, q flight.Queue, bad *Invalid) {

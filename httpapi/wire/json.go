@@ -37,11 +37,12 @@ var limits = map[string]int64{
 
 // check is one field that has a limit, or has fields with limits.
 type check struct {
-	index int
-	name  string // in the document; empty: the fields of an embedded struct
-	limit int64
-	raw   bool // json.RawMessage: only its depth is limited
-	inner []check
+	index  int
+	name   string // in the document; empty: the fields of an embedded struct
+	limit  int64
+	raw    bool // json.RawMessage: only its depth is limited
+	absent bool // null counts as missing
+	inner  []check
 }
 
 var checks sync.Map // of reflect.Type to []check
@@ -55,7 +56,7 @@ func checksOf(t reflect.Type) []check {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		c := check{index: i, name: name, raw: f.Type == reflect.TypeFor[json.RawMessage]()}
+		c := check{index: i, name: name, raw: f.Type == reflect.TypeFor[json.RawMessage](), absent: f.Tag.Get("null") == "absent"}
 		limit, limited := limits[f.Tag.Get("limit")]
 		c.limit = limit
 		inner := f.Type
@@ -86,6 +87,9 @@ func checkLimits(pointer string, v reflect.Value, all []check) *Invalid {
 		}
 		switch {
 		case c.raw:
+			if c.absent {
+				f.SetBytes(nullToNil(f.Bytes()))
+			}
 			if strictjson.Depth(f.Bytes()) > flight.MaxJSONDepth {
 				return BadField(pointer+"/"+c.name, "nested deeper than %d levels", flight.MaxJSONDepth)
 			}

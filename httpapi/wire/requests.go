@@ -8,7 +8,7 @@ import (
 type OpenRequest struct {
 	Action      string          `json:"action" limit:"word"`
 	ID          string          `json:"id" limit:"word"`
-	Input       json.RawMessage `json:"input,omitzero"`
+	Input       json.RawMessage `json:"input,omitzero" null:"absent"`
 	Fingerprint string          `json:"fingerprint,omitzero" limit:"word"` // "sha256:…", "none", or empty: computed from the input
 	Nonce       string          `json:"nonce,omitzero" limit:"nonce"`
 	NotAfter    int64           `json:"not_after,omitzero" limit:"ledger_time"` // ledger time in ms after which the open has no effect
@@ -112,10 +112,4 @@ type ResolveRequest struct {
 	// NoReceipt states that the person has neither a body nor an external id, with happened.
 	NoReceipt bool `json:"no_receipt,omitzero"`
 	Body
-}
-
-// normalize takes an input that is null for none.
-func (r *OpenRequest) normalize() *Invalid {
-	r.Input = nullToNil(r.Input)
-	return nil
 }

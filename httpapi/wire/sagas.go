@@ -28,7 +28,7 @@ func SagaStates() []string {
 type StartSagaRequest struct {
 	Saga      string          `json:"saga" limit:"word"` // NAME, the newest version, or NAME@VERSION
 	ID        string          `json:"id" limit:"word"`
-	Input     json.RawMessage `json:"input,omitzero"`
+	Input     json.RawMessage `json:"input,omitzero" null:"absent"`
 	Retention string          `json:"retention,omitzero" limit:"word"` // "30d", "12h"; of the saga and its steps
 }
 
@@ -71,12 +71,6 @@ type UndoLateRequest struct {
 	Step   string `json:"step" limit:"word"`
 	Reason string `json:"reason" limit:"text"`
 	Actor  string `json:"actor,omitzero" limit:"word"` // as the header Flightd-Actor
-}
-
-// normalize takes an input that is null for none.
-func (r *StartSagaRequest) normalize() *Invalid {
-	r.Input = nullToNil(r.Input)
-	return nil
 }
 
 // Parse returns the key and the submission in the terms of package flight, and the version that is asked for; 0: the newest.
