@@ -161,3 +161,30 @@ func TestTable(t *testing.T) {
 	_, ok := Code("none").Class()
 	require.False(t, ok)
 }
+
+// An input that is null is no input: its fingerprint is the one of a call without input.
+func TestDecode_NullInputIsAbsent(t *testing.T) {
+	open, bad := Decode[OpenRequest]([]byte(`{"action":"a","id":"1","input":null}`))
+	require.Nil(t, bad)
+	require.Nil(t, open.Input)
+	submit, bad := Decode[SubmitRequest]([]byte(`{"action":"a","id":"1","input":null}`))
+	require.Nil(t, bad)
+	require.Nil(t, submit.Input)
+	start, bad := Decode[StartSagaRequest]([]byte(`{"saga":"a","id":"1","input":null}`))
+	require.Nil(t, bad)
+	require.Nil(t, start.Input)
+	line, bad := DecodeImport([]byte(`{"key":"a/1","input":null}`))
+	require.Nil(t, bad)
+	require.Nil(t, line.Input)
+}
+
+// The rules of a type are kept where it is embedded in another one, as in the request of an endpoint.
+func TestDecodeInto_KeepsTheRulesOfAnEmbeddedType(t *testing.T) {
+	var renewal struct {
+		Session string `json:"-"`
+		RenewRequest
+	}
+	bad := DecodeInto([]byte(`{"open_digest":"no digest"}`), &renewal)
+	require.NotNil(t, bad)
+	require.Equal(t, "/open_digest", bad.Pointer)
+}
