@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
@@ -48,7 +46,7 @@ the session ends within --ttl.`,
   flightd exec --key mail/case-17 --input letter.json -- ./send.sh`,
 		Args: func(cmd *cobra.Command, args []string) error { return f.CheckArgs(cmd.ArgsLenAtDash(), args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return exec.Run(context.WithoutCancel(cmd.Context()), a, f, args) // signals are forwarded to the command
+			return exec.Run(cmd.Context(), a, f, args)
 		},
 	}
 	f.Add(c.Flags())

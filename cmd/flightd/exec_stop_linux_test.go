@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // TestHelperShell is not a test: it plays the shell in the tests below, the leader of a session that gives each command
@@ -113,4 +117,26 @@ func TestExec_SessionLeaderIgnoresTSTP(t *testing.T) {
 	require.Equal(t, 0, r.code, "%v", r)
 	require.Len(t, shop.Pids("paid"), 1, "%v", r)
 	require.NotContains(t, r.err, "stopped", "%v", r)
+}
+
+// TestSignal_BeforeACommandCatchesIt: main catches signals before it has read the command line. One that arrives then ends work
+// and exec as a later one does.
+func TestSignal_BeforeACommandCatchesIt(t *testing.T) {
+	ctx, stop := cli.NotifyContext(t.Context(), syscall.SIGWINCH)
+	defer stop()
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGWINCH))
+	<-ctx.Done()
+	for _, test := range []struct {
+		args string
+		code int
+	}{
+		{"work charge -- true", 0},
+		{"exec --key pay-7 -- true", 128 + int(syscall.SIGWINCH)},
+	} {
+		var errOut bytes.Buffer
+		env := map[string]string{"FLIGHTD_ADDR": "http://127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}
+		terminal := cli.Terminal{In: strings.NewReader(""), Out: io.Discard, Err: &errOut, Env: func(k string) string { return env[k] }}
+		code := run(ctx, terminal, strings.Fields(test.args))
+		require.Equal(t, test.code, code, "%s: %s", test.args, errOut.String())
+	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
@@ -39,14 +37,14 @@ in doubt, or handed out again, as its recovery says.`,
   flightd work mail sms -- ./notify.sh        # FLIGHTD_KEY names the action`,
 		Args: func(cmd *cobra.Command, args []string) error { return f.CheckArgs(cmd.ArgsLenAtDash(), args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if code, isInit, err := exec.RunAsInit(); isInit {
+			if code, isInit, err := exec.RunAsInit(cmd.Context()); isInit {
 				if err == nil && code != 0 {
 					err = cli.ExitStatus(code)
 				}
 				return err
 			}
 			dash := cmd.ArgsLenAtDash()
-			return exec.Work(context.WithoutCancel(cmd.Context()), a, f, args[:dash], args[dash:]) // it catches signals itself
+			return exec.Work(cmd.Context(), a, f, args[:dash], args[dash:])
 		},
 	}
 	f.Add(c.Flags())

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,12 +44,39 @@ func (a *App) Complain(message, hint string) {
 // UnknownVersion is the version of a build without version information, as by go run.
 const UnknownVersion = "devel"
 
-// NotifyContext returns a context that ends at the first of these signals, except those that are ignored.
+// NotifyContext returns a context that ends at the first of these signals, except those that are ignored. ReceivedSignal then
+// returns the signal.
 func NotifyContext(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
-	if notified := NotIgnored(signals...); len(notified) > 0 { // an empty list would mean all signals
-		return signal.NotifyContext(ctx, notified...)
+	notified := NotIgnored(signals...)
+	if len(notified) == 0 { // an empty list would mean all signals
+		return ctx, func() {}
 	}
-	return ctx, func() {}
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, notified...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case s := <-received:
+			cancel(signalError{s})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(received)
+		cancel(nil)
+	}
+}
+
+type signalError struct{ os.Signal }
+
+func (e signalError) Error() string { return e.String() + " signal received" }
+
+// ReceivedSignal returns the signal that has ended a context of NotifyContext, or nil.
+func ReceivedSignal(ctx context.Context) os.Signal {
+	if received, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
+		return received.Signal
+	}
+	return nil
 }
 
 // NotIgnored returns the signals that this process does not ignore. nohup and a shell's & start a program with ignored

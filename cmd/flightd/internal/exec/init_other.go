@@ -2,5 +2,7 @@
 
 package exec
 
+import "context"
+
 // RunAsInit runs nothing: containers run Linux.
-func RunAsInit() (code int, isInit bool, err error) { return 0, false, nil }
+func RunAsInit(context.Context) (code int, isInit bool, err error) { return 0, false, nil }

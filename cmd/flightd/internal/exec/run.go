@@ -396,9 +396,10 @@ func Run(ctx context.Context, a *cli.App, f *Flags, argv []string) error {
 		return err
 	}
 	e := &execution{app: a, flags: f, argv: argv, capture: newCapture(int(f.capture), a.Out, a.Err)}
-	ctx, cancel := context.WithCancelCause(ctx)
+	signalled := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // signals are forwarded to the command
 	defer cancel(nil)
-	defer catchSignals(func(s syscall.Signal) { e.onSignal(s, cancel) })()
+	defer catchSignals(signalled, func(s syscall.Signal) { e.onSignal(s, cancel) })()
 	c, err := a.Connect(ctx, client.WithSessionTTL(f.ttl), client.WithReportTimeout(max(f.reportWait, time.Millisecond)))
 	if err != nil {
 		e.mu.Lock()

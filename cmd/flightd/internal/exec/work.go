@@ -94,11 +94,12 @@ func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string)
 			return cli.UsageError("action %s: %v", action, err)
 		}
 	}
-	ctx, stop := context.WithCancel(ctx)
+	signalled := ctx
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	kill, killAll := context.WithCancel(context.WithoutCancel(ctx))
 	defer killAll()
-	defer catchSignals(func(s syscall.Signal) {
+	defer catchSignals(signalled, func(s syscall.Signal) {
 		switch {
 		case s == syscall.SIGUSR1 || s == syscall.SIGUSR2:
 		case s == syscall.SIGTSTP:
@@ -111,7 +112,10 @@ func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string)
 		}
 	})()
 	c, err := a.Connect(ctx, client.WithSessionTTL(f.ttl), client.WithReportTimeout(max(f.reportWait, time.Millisecond)))
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	w := c.Worker(client.Concurrency(f.concurrency), client.Drain(f.drain))
