@@ -25,6 +25,7 @@ type Endpoint[Req, Resp any] struct {
 	Pattern string // method and path, in the form of http.ServeMux
 	Access  access // the token that a caller needs
 	Body    int64  // the longest body, in bytes; 0: the request has none
+	Place   Place  // where it is served in a cluster
 	// Proved: the request proves by a secret of its attempt that it may report, so it is taken even if the token of its sender was
 	// revoked while the body was on its way.
 	Proved bool
@@ -108,7 +109,7 @@ func (e Endpoint[Req, Resp]) route(sc *scope) route {
 		}
 		return writeJSON(w, r, q.status, out)
 	}
-	return route{pattern: e.Pattern, access: e.Access, query: len(bound.query) > 0, serve: serve}
+	return route{pattern: e.Pattern, access: e.Access, place: e.Place, query: len(bound.query) > 0, serve: serve}
 }
 
 // ownBody is a request that reads its body itself.

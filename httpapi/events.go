@@ -34,8 +34,8 @@ func newEventRoutes(cfg *Config, re *responder, duplicates DuplicateCounter, lim
 
 func (er *eventRoutes) routes() []declaration {
 	return []declaration{
-		route{pattern: "GET /v1/flights/{id}/events", serve: er.flightEvents, access: with(auth.Read), query: true},
-		route{pattern: "GET /v1/events", serve: er.allEvents, access: with(auth.Read), query: true},
+		route{pattern: "GET /v1/flights/{id}/events", place: Final, serve: er.flightEvents, access: with(auth.Read), query: true},
+		route{pattern: "GET /v1/events", place: Final, serve: er.allEvents, access: with(auth.Read), query: true},
 	}
 }
 
@@ -151,6 +151,9 @@ func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	if bad != nil {
 		return bad
+	}
+	if er.follower != nil && q.after == nil {
+		return askLeader() // how far back the log reaches differs between nodes
 	}
 	if q.stream {
 		return er.streamFeed(w, r, &q)

@@ -21,9 +21,9 @@ func (fr *flightRoutes) routes() []declaration {
 	access := with(auth.Read)
 	return []declaration{
 		Endpoint[flightsQuery, any]{Pattern: "GET /v1/flights", Access: access, Serve: fr.list},
-		Endpoint[flightPath, wire.Flight]{Pattern: "GET /v1/flights/{id}", Access: access, Serve: fr.flight},
-		route{pattern: "GET /v1/flights/{id}/input", serve: fr.input, access: access},
-		route{pattern: "GET /v1/flights/{id}/receipt", serve: fr.receipt, access: access},
+		Endpoint[flightPath, wire.Flight]{Pattern: "GET /v1/flights/{id}", Place: Final, Access: access, Serve: fr.flight},
+		route{pattern: "GET /v1/flights/{id}/input", place: Final, serve: fr.input, access: access},
+		route{pattern: "GET /v1/flights/{id}/receipt", place: Final, serve: fr.receipt, access: access},
 	}
 }
 
@@ -45,6 +45,9 @@ func (fr *flightRoutes) find(q *Request, id flight.ID, named flight.Key) (*wire.
 	}
 	same := seen.contains(f.Version)
 	wait := preferredWait(q.Request)
+	if same && wait > 0 && fr.follower != nil {
+		return nil, askLeader() // it would wait for the end of its lag
+	}
 	if same && wait > 0 {
 		if end, ok := startWait(fr.limits, q.Request, f.Key); ok {
 			defer end()

@@ -29,13 +29,16 @@ func (fw *flightWriter) findFlight(r *http.Request, id flight.ID, named flight.K
 	case err == nil && f == nil:
 		err = &effect.Missing{ID: id}
 	case err == nil && fw.follower != nil && !f.HasFinalReceipt():
-		err = &effect.Unavailable{Code: string(wire.NoLeader)}
+		err = askLeader()
 	}
 	if err != nil {
 		return nil, err
 	}
 	return f, nil
 }
+
+// askLeader returns the error of a node that does not lead and has no final answer: the node then asks the leader.
+func askLeader() error { return &effect.Unavailable{Code: string(wire.NoLeader)} }
 
 // absentError says that the key has no flight: it was freed (the problem says by whom), or it was never used.
 func absentError(f *flight.Flight) error {

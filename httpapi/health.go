@@ -17,11 +17,11 @@ type serverRoutes struct {
 
 func (sr *serverRoutes) routes() []declaration {
 	return []declaration{
-		route{pattern: "GET /livez", serve: sr.live, access: anyone, query: true},
-		route{pattern: "GET /readyz", serve: sr.ready, access: anyone, query: true}, // verboseAccess applies to ?verbose
-		route{pattern: "GET /version", serve: sr.version, access: anyToken, query: true},
-		route{pattern: "GET " + problemPath + "{code}", serve: sr.problemPage, access: anyone, query: true},
-		route{pattern: "GET " + documentPath, serve: sr.openapi, access: anyone, query: true},
+		route{pattern: "GET /livez", place: ThisNode, serve: sr.live, access: anyone, query: true},
+		route{pattern: "GET /readyz", place: ThisNode, serve: sr.ready, access: anyone, query: true}, // verboseAccess applies to ?verbose
+		route{pattern: "GET /version", place: ThisNode, serve: sr.version, access: anyToken, query: true},
+		route{pattern: "GET " + problemPath + "{code}", place: ThisNode, serve: sr.problemPage, access: anyone, query: true},
+		route{pattern: "GET " + documentPath, place: ThisNode, serve: sr.openapi, access: anyone, query: true},
 	}
 }
 

@@ -11,26 +11,91 @@ import (
 )
 
 // New returns the handler of all routes.
-func New(cfg Config) http.Handler {
+func New(cfg Config) *API {
 	ro := newRouter(&cfg)
 	mux := http.NewServeMux()
 	lines := ro.withRequestID(mux)
-	if cfg.Cluster.Lines != nil {
-		lines = cfg.Cluster.Lines(lines)
+	if cfg.Callers.Lines != nil {
+		lines = cfg.Callers.Lines(lines)
 	}
-	for pattern, route := range routes(&cfg, ro.responder, lines) {
+	all := routes(&cfg, ro.responder, lines)
+	for pattern, route := range all {
 		serve := route.serve
 		if !route.query {
 			serve = withoutQuery(serve)
 		}
-		mux.HandleFunc(pattern, ro.withAccess(route.access, ro.withDeploymentCheck(pattern, ro.withErrors(serve))))
+		mux.HandleFunc(pattern, route.placed(ro.withAccess(route.access, ro.withDeploymentCheck(pattern, ro.withErrors(serve)))))
 	}
 	if cfg.About.Metrics != nil && cfg.Callers.Auth == nil { // a token has no verb for metrics
 		for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
-			mux.Handle(path, cfg.About.Metrics)
+			all[path] = route{place: ThisNode, access: anyone}
+			mux.HandleFunc(path, all[path].placed(cfg.About.Metrics.ServeHTTP))
 		}
 	}
-	return ro.handler(mux, cfg.Callers.LoopbackOnly)
+	return &API{ro.handler(mux, cfg.Callers.LoopbackOnly), mux, all}
+}
+
+// API serves all routes.
+type API struct {
+	http.Handler
+	mux    *http.ServeMux
+	routes map[string]route // by pattern
+}
+
+// Place returns the place of the route that a request is for; Leader if there is no such route.
+func (a *API) Place(r *http.Request) Place {
+	_, pattern := a.mux.Handler(r)
+	route, found := a.routes[pattern]
+	if !found {
+		return Leader
+	}
+	return route.placeOf(r)
+}
+
+// Place is the node of a cluster that serves a route, and whether an answer outlives the term in which it was made.
+type Place uint8
+
+const (
+	// Leader: the node that leads the ledger. Its answer rests on a read, and is given only if the node leads afterwards.
+	Leader Place = iota
+	// Proposal: the leader. A success is the result of a proposal, and stays true. Other answers are as with Leader.
+	Proposal
+	// FinalProposal is Proposal, but a node that does not lead replays final receipts by itself.
+	FinalProposal
+	// Final is Leader, but a node that does not lead gives final answers by itself.
+	Final
+	// Renewal is Leader, but while no node leads, each renews sessions by itself, and rejects none.
+	Renewal
+	// ThisNode: the node that took the request, which the answer describes.
+	ThisNode
+)
+
+// isCurrent reports whether an answer with this status rests on a read.
+func (p Place) isCurrent(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
+		http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusFailedDependency:
+		return true
+	}
+	return status < http.StatusBadRequest && p != Proposal && p != FinalProposal
+}
+
+// placeOf returns the place of a request for the route. Tokens are judged by the leader: those that this node knows may be old.
+func (r route) placeOf(request *http.Request) Place {
+	if r.place == ThisNode && !r.access.public && NodeOf(request.Context()) == "" {
+		return Leader
+	}
+	return r.place
+}
+
+// placed names the place of a request to the writer of its answer.
+func (r route) placed(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		if answer, ok := w.(*answerWriter); ok {
+			answer.place = r.placeOf(request)
+		}
+		next(w, request)
+	}
 }
 
 // NewMonitoring returns a handler that serves only the given routes, with loopbackOnly only to this machine. It rejects
@@ -54,6 +119,7 @@ type route struct {
 	pattern string // method and path, in the form of http.ServeMux
 	serve   handler
 	access  access
+	place   Place
 	query   bool // the handler reads the query; all other routes take no query parameters
 }
 

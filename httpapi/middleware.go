@@ -26,7 +26,8 @@ type router struct {
 	bodies       *bodyMemory
 	answers      *answerMemory
 	deployment   string
-	ledgerBehind func(ctx context.Context, position wire.Index) (bool, error) // Cluster.LedgerBehind
+	ledgerBehind func(ctx context.Context, position wire.Index) (bool, error)  // Cluster.LedgerBehind
+	instead      func(ctx context.Context, status int, current bool) wire.Code // Cluster.Instead
 }
 
 func newRouter(cfg *Config) *router {
@@ -40,7 +41,7 @@ func newRouter(cfg *Config) *router {
 	}
 	memory := cmp.Or(cfg.Callers.bodyMemory, bodyMemorySize())
 	return &router{responder: &responder{sc, slog.New(auth.RedactingHandler(log.Handler()))}, ids: newRequestIDs(),
-		bodies: newBodyMemory(memory), answers: &answerMemory{tokens: cfg.Callers.Auth != nil, size: memory, of: make(map[string]int)}, deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind}
+		bodies: newBodyMemory(memory), answers: &answerMemory{tokens: cfg.Callers.Auth != nil, size: memory, of: make(map[string]int)}, deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind, instead: cfg.Cluster.Instead}
 }
 
 // handler returns the handler of a mux that has all routes; with loopbackOnly they are wrapped in LoopbackOnly.
@@ -95,7 +96,7 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 		h[wire.HeaderRequestID] = []string{ro.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if ro.ledger != nil {
-			answer := &answerWriter{ResponseWriter: w, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
+			answer := &answerWriter{ResponseWriter: w, request: r, instead: ro.instead, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
 			defer answer.share.release()
 			w = answer
 		}
@@ -245,21 +246,60 @@ func (sc *scope) traceOf(r *http.Request) flight.Trace {
 
 // answerWriter sets the headers with the ledger's time and position when the answer is written, so that a request that waited
 // does not carry those of its arrival. It has the request's share of the memory for bodies.
+//
+// It asks Cluster.Instead before it writes the status. If a problem takes the place of the answer, nothing else of it is written.
 type answerWriter struct {
 	http.ResponseWriter
+	request  *http.Request
+	place    Place
+	instead  func(ctx context.Context, status int, current bool) wire.Code // nil: every answer is given
+	begun    bool                                                          // the status was written
+	replaced bool                                                          // by a problem
 	ledger   LedgerState
 	timeless bool // a follower's time is that of its last entry, and callers would take it for now
 	share    bodyShare
 	answers  *answerMemory
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *answerWriter) WriteHeader(status int) {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	if w.instead != nil && w.place != ThisNode {
+		if code := w.instead(w.request.Context(), status, w.place.isCurrent(status)); code != "" {
+			w.replaced = true
+			w.replace(code)
+			return
+		}
+	}
 	header := w.ledger.Header()
 	values := []string{strconv.FormatInt(int64(w.ledger.Now()), 10), indexOf(&header).String()}
 	if w.Header()[wire.HeaderIndex] = values[1:]; !w.timeless {
 		w.Header()[wire.HeaderLedgerTime] = values[:1:1]
 	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// replace writes a problem with a code, without the headers of the answer.
+func (w *answerWriter) replace(code wire.Code) {
+	header := w.Header()
+	for name := range header {
+		if name != wire.HeaderNode && name != wire.HeaderRequestID {
+			delete(header, name)
+		}
+	}
+	Problem(code, "the node that took the request does not lead the ledger").ServeHTTP(w.ResponseWriter, w.request)
+}
+
+// Write implements http.ResponseWriter.
+func (w *answerWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.replaced {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // Unwrap lets http.ResponseController find the underlying writer.

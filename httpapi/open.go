@@ -42,13 +42,13 @@ type (
 func (cr *callRoutes) routes() []declaration {
 	report := with(auth.Submit | auth.Work)
 	return []declaration{
-		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open",
+		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open", Place: FinalProposal,
 			Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open},
-		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon",
+		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon", Place: Proposal,
 			Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon},
-		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report",
+		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report", Place: Proposal,
 			Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report},
-		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification",
+		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification", Place: Proposal,
 			Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification},
 	}
 }

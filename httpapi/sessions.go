@@ -34,7 +34,7 @@ func (sr *sessionRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[wire.SessionRequest, wire.SessionAnswer]{Pattern: "POST /v1/sessions",
 			Access: access, Body: wire.MaxSmallBody, Serve: sr.open},
-		Endpoint[renewal, wire.SessionAnswer]{Pattern: "POST /v1/sessions/{id}/renew",
+		Endpoint[renewal, wire.SessionAnswer]{Pattern: "POST /v1/sessions/{id}/renew", Place: Renewal,
 			Access: access, Body: wire.MaxSmallBody, Serve: sr.renew},
 		Endpoint[sessionPath, struct{}]{Pattern: "POST /v1/sessions/{id}/close", Access: access, Body: wire.MaxSmallBody, Serve: sr.close},
 	}

@@ -12,7 +12,13 @@ import (
 )
 
 // api returns the handler of the API.
-func (a *actor) api() http.Handler { return a.traces.Calls(httpapi.New(a.apiConfig()), a.store, false) }
+func (a *actor) api() http.Handler {
+	cfg := a.apiConfig()
+	if a.cluster != nil {
+		cfg.Cluster.Instead = a.instead
+	}
+	return a.traces.Calls(httpapi.New(cfg), a.store, false)
+}
 
 func (a *actor) apiConfig() httpapi.Config {
 	m := monitor{a.node}
@@ -33,17 +39,10 @@ func (a *actor) apiConfig() httpapi.Config {
 	cfg.Callers.PublicURL = a.publicURL()
 	if a.cluster != nil {
 		cfg.Cluster.AwaitNodes, cfg.Cluster.ReplaceNode = a.awaitApplied, a.beginReplacement
-		cfg.Cluster.Lines = a.inTerm
 	}
 	if a.traces != nil {
 		cfg.Callers.Traces = true
-		outer := cfg.Cluster.Lines
-		cfg.Cluster.Lines = func(lines http.Handler) http.Handler {
-			if lines = a.traces.Calls(lines, a.store, false); outer != nil {
-				lines = outer(lines)
-			}
-			return lines
-		}
+		cfg.Callers.Lines = func(lines http.Handler) http.Handler { return a.traces.Calls(lines, a.store, false) }
 	}
 	if a.cfg.NoCredentials {
 		cfg.About.Metrics = a.metrics.Handler()

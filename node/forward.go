@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +45,7 @@ const (
 // nothing, or it is a GET. What broke in between is answered 503 leader_lost, which is final for nobody.
 type forwarder struct {
 	n     *node
-	local http.Handler // serves the routes that describe this node
+	local *httpapi.API // serves the routes that describe this node, and renewals
 	reads http.Handler // answers from this node's own ledger
 }
 
@@ -66,25 +65,26 @@ func (f *forwarder) forCallers() http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch path := r.URL.Path; {
-	case path == "/version" && httpapi.NodeOf(r.Context()) != "", path == "/livez", path == "/readyz", strings.HasPrefix(path, "/metrics"), path == "/openapi.json", strings.HasPrefix(path, "/problems/"):
+	if a := f.n.act.Load(); a != nil {
+		w.Header().Set(wire.HeaderNode, f.n.cluster.name())
+		a.serveInTerm(w, r)
+		return
+	}
+	place := f.local.Place(r)
+	if place == httpapi.ThisNode {
 		f.local.ServeHTTP(w, r)
 		return
 	}
 	w.Header().Set(wire.HeaderNode, f.n.cluster.name())
-	if a := f.n.act.Load(); a != nil {
-		a.serveInTerm(w, r)
-		return
-	}
 	body, whole, err := keepBody(r)
 	if err != nil {
 		httpapi.Problem(wire.RequestIncomplete, "the body did not arrive completely: "+err.Error()).ServeHTTP(w, r)
 		return
 	}
-	if whole && f.answerHere(w, r, body) {
+	if whole && (place == httpapi.Final || place == httpapi.FinalProposal) && f.answerHere(w, r, body) {
 		return
 	}
-	if whole && isRenewal(r) {
+	if whole && place == httpapi.Renewal {
 		ctx, cancel := context.WithTimeout(r.Context(), renewalWait)
 		defer cancel()
 		if f.passOn(ctx, w, r.WithContext(ctx), body, whole) != nil {
@@ -216,7 +216,7 @@ func (p peerAPI) serveForwarded(w http.ResponseWriter, r *http.Request) {
 }
 
 // localAPI serves what this node answers without the leader: the routes that describe it, and renewals.
-func (f *forwarder) localAPI() http.Handler {
+func (f *forwarder) localAPI() *httpapi.API {
 	a := &actor{node: f.n}
 	a.remote = prolonger{leases: f.n.prolonging}
 	if !f.n.cfg.NoCredentials {
@@ -224,19 +224,13 @@ func (f *forwarder) localAPI() http.Handler {
 	}
 	cfg := a.apiConfig()
 	cfg.Cluster.LedgerBehind = nil // this node may lag
-	return neverNo(httpapi.New(cfg))
-}
-
-// neverNo replaces answers to renewals that say no: this node's view of sessions and tokens may be old.
-func neverNo(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isRenewal(r) {
-			w = &answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
-				return wire.NoLeader, status >= http.StatusBadRequest && status < http.StatusInternalServerError
-			}}
+	cfg.Cluster.Instead = func(_ context.Context, status int, _ bool) wire.Code {
+		if status >= http.StatusBadRequest && status < http.StatusInternalServerError {
+			return wire.NoLeader // its view of sessions and tokens may be old: it says no to no renewal
 		}
-		next.ServeHTTP(w, r)
-	})
+		return ""
+	}
+	return httpapi.New(cfg)
 }
 
 // prolonger serves renewals while no node leads the ledger. No other method is called.
@@ -250,9 +244,4 @@ func (p prolonger) Renew(ctx context.Context, id flight.SessionID, r remote.Rene
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
 	return remote.Prolong(ctx, p.leases, id, r)
-}
-
-// isRenewal reports whether a request renews a session.
-func isRenewal(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/sessions/") && strings.HasSuffix(r.URL.Path, "/renew")
 }

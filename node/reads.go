@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/flightd/flightd/httpapi"
@@ -123,24 +122,44 @@ func (r replayer) Open(_ context.Context, req remote.OpenRequest) (remote.OpenAn
 	return r.replays.Open(req)
 }
 
-// isRead reports whether a node that does not lead may have the answer: a request for a receipt or for events, or an open. A wait for
-// the change of a flight is none: a final receipt does not change.
-func isRead(r *http.Request) bool {
-	path := r.URL.Path
-	switch r.Method {
-	case http.MethodPost:
-		return path == "/v1/flights:open"
-	case http.MethodGet:
-		// Without a position the answer depends on how far back the log of this node reaches.
-		resumes := r.Header[wire.HeaderLastEvent] != nil || strings.Contains(r.URL.RawQuery, "after=")
-		return path == "/v1/events" && resumes || strings.HasPrefix(path, "/v1/flights/") && (r.Header[wire.HeaderPrefer] == nil || strings.HasSuffix(path, "/events"))
-	}
-	return false
+// answerIfFinal writes the answer of a node that does not lead, unless its status means that the leader has to be asked.
+type answerIfFinal struct {
+	http.ResponseWriter
+	begun, declined bool
 }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answerIfFinal) WriteHeader(status int) {
+	if a.begun {
+		return
+	}
+	a.begun = true
+	if a.declined = status != http.StatusOK && status != http.StatusNotModified && status != http.StatusFailedDependency; !a.declined {
+		a.ResponseWriter.WriteHeader(status)
+		return
+	}
+	header := a.Header()
+	for name := range header {
+		if name != wire.HeaderNode {
+			delete(header, name)
+		}
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answerIfFinal) Write(p []byte) (int, error) {
+	if a.WriteHeader(http.StatusOK); a.declined {
+		return len(p), nil
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController find the underlying writer.
+func (a *answerIfFinal) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // answerHere answers a request from this node's own ledger. If it returns false, nothing was answered, and the request is as it was.
 func (f *forwarder) answerHere(w http.ResponseWriter, r *http.Request, body []byte) bool {
-	if !isRead(r) || !f.mayAnswer() {
+	if !f.mayAnswer() {
 		return false
 	}
 	age, _ := f.viewAge()
@@ -150,12 +169,10 @@ func (f *forwarder) answerHere(w http.ResponseWriter, r *http.Request, body []by
 	if age >= time.Second {
 		w.Header().Set(wire.HeaderAge, strconv.Itoa(int(age.Seconds())))
 	}
-	answer := &answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
-		return "", status != http.StatusOK && status != http.StatusNotModified && status != http.StatusFailedDependency
-	}}
+	answer := &answerIfFinal{ResponseWriter: w}
 	f.reads.ServeHTTP(answer, r)
-	if answer.replaced && body != nil {
+	if answer.declined && body != nil {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	return !answer.replaced
+	return !answer.declined
 }

@@ -197,7 +197,7 @@ func followerAnswersFinalReceipts(t *trial) {
 		"unknown":           {c.fetch(at, http.MethodGet, "/v1/flights/"+flight.MustKey("default/pay/never").FlightID().String(), ""), http.StatusNotFound},
 		"another ledger":    {c.fetch(at, http.MethodGet, "/v1/flights/"+id, "", wire.HeaderDeployment, "other"), http.StatusMisdirectedRequest},
 		"a later position":  {c.fetch(at, http.MethodGet, "/v1/flights/"+id, "", wire.HeaderDeployment, deployment, wire.HeaderIndex, ahead), http.StatusServiceUnavailable},
-		"a wait":            {c.fetch(at, http.MethodGet, "/v1/flights/"+id, "", wire.HeaderPrefer, "wait=1"), http.StatusOK},
+		"a wait":            {c.fetch(at, http.MethodGet, "/v1/flights/"+id, "", "If-None-Match", direct.header.Get("ETag"), wire.HeaderPrefer, "wait=1"), http.StatusNotModified},
 		"a list":            {c.fetch(at, http.MethodGet, "/v1/flights", ""), http.StatusOK},
 		"an unknown option": {c.fetch(at, http.MethodGet, "/v1/flights/"+id+"?x=1", ""), http.StatusBadRequest},
 	} {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -112,67 +110,15 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	defer context.AfterFunc(a.lifetime, func() { cancel(context.Cause(a.lifetime)) })()
 	w.Header().Set(wire.HeaderLeader, a.cluster.name())
-	a.inTerm(a.handler).ServeHTTP(w, r.WithContext(ctx))
+	a.handler.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// inTerm returns a handler that has next answer a request, or a line of a batch, and gives the answer only if the term has not ended.
-func (a *actor) inTerm(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(&answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
-			lost := status < http.StatusInternalServerError && a.over()
-			if !lost && needsLeaderCheck(r, status) {
-				lost = a.check.stillLeads(r.Context()) != nil || a.over()
-			}
-			return wire.LeaderLost, lost
-		}}, r)
-	})
-}
-
-// answerFilter replaces answers by problems.
-type answerFilter struct {
-	http.ResponseWriter
-	request *http.Request
-	// replace returns the code of the answer instead of one with this status, and whether it is replaced; without a code nothing is
-	// written, and somebody else answers.
-	replace  func(status int) (wire.Code, bool)
-	begun    bool // the status was written
-	replaced bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (f *answerFilter) WriteHeader(status int) {
-	if f.begun {
-		return
+// instead replaces answers after the end of the term, and answers that are only true if this node still leads.
+func (a *actor) instead(ctx context.Context, status int, current bool) wire.Code {
+	if status < http.StatusInternalServerError && a.over() || current && (a.check.stillLeads(ctx) != nil || a.over()) {
+		return wire.LeaderLost
 	}
-	f.begun = true
-	code, replaced := f.replace(status)
-	if !replaced {
-		f.ResponseWriter.WriteHeader(status)
-		return
-	}
-	f.replaced = true
-	header := f.Header()
-	for name := range header {
-		if name != wire.HeaderNode && (name != wire.HeaderRequestID || code == "") {
-			delete(header, name)
-		}
-	}
-	if code == "" {
-		return
-	}
-	httpapi.Problem(code, errTermOver.Error()).ServeHTTP(f.ResponseWriter, f.request)
-}
-
-// needsLeaderCheck reports whether an answer may be untrue if another node has become leader meanwhile. The others are the
-// result of a proposal, or say nothing about the ledger.
-func needsLeaderCheck(r *http.Request, status int) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
-		http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusFailedDependency:
-		return true
-	}
-	return status < http.StatusBadRequest && (r.Method == http.MethodGet || r.Method == http.MethodHead ||
-		strings.HasPrefix(r.URL.Path, "/v1/sessions/") || strings.HasPrefix(r.URL.Path, "/v1/actions/"))
+	return ""
 }
 
 // leaderCheck asks a majority of the nodes whether this one still leads. Checks that are requested while one is running share
@@ -223,18 +169,6 @@ func (c *leaderCheck) run() {
 		}
 	}
 }
-
-// Write implements http.ResponseWriter.
-func (f *answerFilter) Write(p []byte) (int, error) {
-	f.WriteHeader(http.StatusOK)
-	if f.replaced {
-		return len(p), nil
-	}
-	return f.ResponseWriter.Write(p)
-}
-
-// Unwrap lets http.ResponseController find the underlying writer.
-func (f *answerFilter) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // waitChange waits until the leader may have changed, at most for a time.
 func (c *cluster) waitChange(ctx context.Context, most time.Duration) {
