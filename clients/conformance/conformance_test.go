@@ -101,7 +101,7 @@ func (t *trial) useOwnServer() {
 
 // setup returns the set-up of a client behind the proxy.
 func (t *trial) setup() setup {
-	return setup{Address: t.proxy.url, Spool: t.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000, env: t.server.credentialFiles()}
+	return setup{Address: t.proxy.url, Spool: t.spool, RetryTimeoutMS: 60_000, ReportWaitMS: 20_000, env: t.server.credentialFiles()}
 }
 
 // driver starts a client of the trial's language.

@@ -31,6 +31,7 @@ type provider struct {
 	dropConnection bool  // charge at the next request, and close the connection without an answer
 	lookUpsFail    int   // so many look-ups are answered by what nobody can read
 	arrivals       map[string]int
+	before         map[string]int           // the arrivals when a path was blocked last
 	gates          map[string]chan struct{} // of blocked paths; closed by unblock
 }
 
@@ -48,7 +49,7 @@ type providerRequest struct{ key, token, input string }
 
 func newProvider(t testing.TB) *provider {
 	t.Helper()
-	p := &provider{arrivals: make(map[string]int), gates: make(map[string]chan struct{})}
+	p := &provider{arrivals: make(map[string]int), before: make(map[string]int), gates: make(map[string]chan struct{})}
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
 		for _, path := range []string{"/effect", "/before", "/look"} {
@@ -134,7 +135,7 @@ func (p *provider) lookup(w http.ResponseWriter) {
 func (p *provider) block(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gates[path] = make(chan struct{})
+	p.gates[path], p.before[path] = make(chan struct{}), p.arrivals[path]
 }
 
 func (p *provider) unblock(path string) {
@@ -160,13 +161,13 @@ func (p *provider) waitGate(r *http.Request) {
 	}
 }
 
-// waitArrived waits until a request has reached the path.
+// waitArrived waits until a request has reached the path, since it was blocked last.
 func (p *provider) waitArrived(t testing.TB, path string) {
 	t.Helper()
 	eventually(t, "a request to "+path, waitTimeout, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.arrivals[path] > 0
+		return p.arrivals[path] > p.before[path]
 	})
 }
 

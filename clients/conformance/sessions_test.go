@@ -60,7 +60,7 @@ func (t *trial) beginMany(d *driver, name string, n int) (running []*pending) {
 // the process closes. A process that has acted once has none.
 func oneSession(t *trial) {
 	const n = 20
-	d := t.driver(ttl(6))
+	d := t.driver(ttl(15))
 	t.requireAnswer(d.do(t.call()), "executed")
 	require.Empty(t, t.proxy.requests("/v1/sessions"), "the server has made a session for the first call")
 	running := t.beginMany(d, "many", n)
