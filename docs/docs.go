@@ -3,7 +3,8 @@ package docs
 
 import _ "embed"
 
-// OpenAPI is the reference of the HTTP API, an OpenAPI 3.1 document. A test of package httpapi generates it.
+// OpenAPI is the reference of the HTTP API, an OpenAPI 3.1 document. Its texts are written by hand. A test of package httpapi derives the
+// rest from the code.
 //
 //go:embed openapi.json
 var OpenAPI []byte

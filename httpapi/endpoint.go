@@ -74,7 +74,8 @@ func (r route) route(*scope) route { return r }
 
 // route implements declaration.
 func (e Endpoint[Req, Resp]) route(sc *scope) route {
-	bound := boundFieldsOf[Req]()
+	request := reflect.TypeFor[Req]()
+	bound := boundFieldsOf(request)
 	read := sc.receiveBody
 	if e.Proved {
 		read = readBody
@@ -109,7 +110,8 @@ func (e Endpoint[Req, Resp]) route(sc *scope) route {
 		}
 		return writeJSON(w, r, q.status, out)
 	}
-	return route{pattern: e.Pattern, access: e.Access, place: e.Place, query: len(bound.query) > 0, serve: serve}
+	return route{pattern: e.Pattern, access: e.Access, place: e.Place, query: len(bound.query) > 0, serve: serve,
+		request: request, answer: reflect.TypeFor[Resp](), body: e.Body > 0}
 }
 
 // ownBody is a request that reads its body itself.
@@ -129,9 +131,9 @@ type boundFields struct {
 	noOther bool     // the request has no fields in its body
 }
 
-func boundFieldsOf[Req any]() boundFields {
+func boundFieldsOf(request reflect.Type) boundFields {
 	b := boundFields{noOther: true}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Req]()) {
+	for _, f := range reflect.VisibleFields(request) {
 		field := boundField{f.Tag.Get("path"), f.Tag.Get("header"), f.Tag.Get("query"), f.Index}
 		switch {
 		case field.path+field.header+field.query != "":

@@ -1,9 +1,6 @@
 package httpapi
 
-import (
-	"github.com/flightd/flightd/httpapi/wire"
-	"github.com/flightd/flightd/internal/auth"
-)
+import "github.com/flightd/flightd/internal/auth"
 
 // RouteAccess is the access of a route, for tests.
 type RouteAccess struct {
@@ -26,24 +23,8 @@ func routePatterns() map[string]route {
 	return routes(cfg, newRouter(cfg).responder, nil)
 }
 
-// ProblemPages returns the page of each code.
-func ProblemPages() (all []wire.ProblemPage) {
-	for _, class := range wire.Classes() {
-		all = append(all, pageOf(class).ProblemPage)
-	}
-	return all
-}
-
-// Limits of lists.
-const (
-	DefaultPage   = defaultPage
-	MaxPage       = maxPage
-	MaxEvents     = maxEvents
-	DefaultEvents = defaultEvents
-)
+// MaxPage is the largest number of elements on a page.
+const MaxPage = maxPage
 
 // SetBodyMemory sets the bytes of request bodies that the server holds at most.
 func (c *Config) SetBodyMemory(bytes int) { c.Callers.bodyMemory = bytes }
-
-// ApprovalFilters returns the parameters of the list of approvals.
-func ApprovalFilters() []string { return boundFieldsOf[flightFilters]().query }

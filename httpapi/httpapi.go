@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/flightd/flightd/httpapi/wire"
@@ -121,10 +122,14 @@ type route struct {
 	access  access
 	place   Place
 	query   bool // the handler reads the query; all other routes take no query parameters
+
+	// What an Endpoint declares, for the document of the API; nil: the handler reads and writes HTTP itself.
+	request, answer reflect.Type
+	body            bool
 }
 
 // routes returns every route of the API by its pattern. Each subject has a type with its handlers, its ports and its routes.
-// operations describes each route; a test compares the two. lines serves the lines of batches.
+// docs/openapi.json is derived from them. lines serves the lines of batches.
 func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	limits, duplicates := cfg.Callers.Limits, cfg.Events.Duplicates
 	if duplicates == nil {

@@ -25,7 +25,7 @@ func TestRoutesAreRegisteredInOnePlace(t *testing.T) {
 				return true
 			}
 			if pattern, ok := call.Args[0].(*ast.BasicLit); ok {
-				require.Equal(t, `"/"`, pattern.Value, "register %s in routes(), and describe it in operations()", pattern.Value)
+				require.Equal(t, `"/"`, pattern.Value, "register %s in routes(), and run make docs", pattern.Value)
 			}
 			return true
 		})

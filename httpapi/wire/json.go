@@ -119,9 +119,9 @@ func Decode[T any](data []byte) (r T, bad *Invalid) {
 }
 
 // DecodeInto is Decode for a request with fields that do not come from its body.
-func DecodeInto[T any](data []byte, r *T) *Invalid {
+func DecodeInto(data []byte, r any) *Invalid {
 	bad := decode(data, r)
-	if own, ok := any(r).(interface{ normalize() *Invalid }); ok && bad == nil {
+	if own, ok := r.(interface{ normalize() *Invalid }); ok && bad == nil {
 		bad = own.normalize()
 	}
 	return bad

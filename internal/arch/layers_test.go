@@ -78,7 +78,7 @@ func libraryRules() []libraryRule {
 		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
 		{"go.opentelemetry.io", []string{"traces"}, []string{"node"}},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
-		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "httpapi/wire"}, nil},
+		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "httpapi/wire"}, []string{"httpapi"}},
 		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapitest"}, nil},
 		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
 	}
