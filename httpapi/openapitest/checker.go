@@ -2,7 +2,6 @@ package openapitest
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -30,12 +29,13 @@ type Exchange struct {
 
 // Checker checks exchanges against one document. Its methods are safe for concurrent use.
 type Checker struct {
-	root     map[string]any
+	root     node
+	routes   *http.ServeMux // finds the operation of a request
 	compiler *jsonschema.Compiler
 
-	mu       sync.Mutex                    // guards the fields below, and compiler
-	schemas  map[string]*jsonschema.Schema // compiled, by JSON pointer
-	observed map[string]bool               // keys are "operation status"
+	mu      sync.Mutex                    // guards the fields below, and compiler
+	schemas map[string]*jsonschema.Schema // compiled, by JSON pointer
+	unseen  map[string]bool               // see Unseen
 }
 
 const address = "https://flightd.invalid/openapi.json"
@@ -50,27 +50,39 @@ func New(document []byte) (*Checker, error) {
 	if !ok {
 		return nil, errors.New("openapitest: the document is not an object")
 	}
-	for _, s := range objectAt(root, "components", "schemas") {
-		if object := s.(map[string]any); object["properties"] != nil && object["additionalProperties"] == nil {
+	c := &Checker{root: node{root, ""}, routes: http.NewServeMux(), compiler: jsonschema.NewCompiler(),
+		schemas: map[string]*jsonschema.Schema{}, unseen: map[string]bool{}}
+	schemas := c.root.child("components", "schemas")
+	for name := range schemas.value {
+		if object := schemas.child(name).value; object["properties"] != nil && object["additionalProperties"] == nil {
 			object["additionalProperties"] = false
 		}
 	}
-	c := &Checker{root: root, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}, observed: map[string]bool{}}
+	paths := c.root.child("paths")
+	for path := range paths.value {
+		for method := range paths.child(path).value {
+			c.routes.Handle(strings.ToUpper(method)+" "+path, http.NotFoundHandler())
+			op := paths.child(path, method)
+			for status := range op.child("responses").value {
+				if op.child("responses", status).value["$ref"] == nil {
+					c.unseen[fmt.Sprintf("%v %s", op.value["operationId"], status)] = true
+				}
+			}
+		}
+	}
 	c.compiler.DefaultDraft(jsonschema.Draft2020)
 	c.compiler.AssertFormat()
 	return c, c.compiler.AddResource(address, root)
 }
 
-// objectAt returns the object at a path, or nil if there is none.
-func objectAt(v any, path ...string) map[string]any {
-	object, _ := v.(map[string]any)
-	for _, name := range path {
-		object, _ = object[name].(map[string]any)
-	}
-	return object
+// Unseen lists the documented answers, other than problems, that no exchange had, as "operation status".
+func (c *Checker) Unseen() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.unseen))
 }
 
-// node is an object of the document and its JSON pointer.
+// node is an object of the document and its JSON pointer. The object is nil if the document does not have it.
 type node struct {
 	value   map[string]any
 	pointer string
@@ -88,92 +100,35 @@ func (n node) child(names ...string) node {
 // resolveRef returns the node that p refers to; p itself if it is not a reference.
 func (c *Checker) resolveRef(p node) node {
 	if ref, ok := p.value["$ref"].(string); ok {
-		return node{c.root, ""}.child(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+		return c.root.child(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 	}
 	return p
 }
 
 // Check returns the first difference between an exchange and the document, or nil if there is none.
 func (c *Checker) Check(x *Exchange) error {
-	op, parameters, found := c.findOperation(x)
+	_, pattern := c.routes.Handler(&http.Request{Method: x.Method, URL: x.URL})
+	method, path, found := strings.Cut(pattern, " ")
 	if !found {
 		return c.checkUndocumented(x)
 	}
-	name := x.Method + " " + parameters.template
-	fail := func(err error) error {
-		if err == nil {
-			return nil
-		}
-		return fmt.Errorf("%s answered with %d: %w", name, x.Status, err)
-	}
+	op, status := c.root.child("paths", path, strings.ToLower(method)), strconv.Itoa(x.Status)
 	c.mu.Lock()
-	c.observed[fmt.Sprintf("%v %d", op.value["operationId"], x.Status)] = true
+	delete(c.unseen, fmt.Sprintf("%v %s", op.value["operationId"], status))
 	c.mu.Unlock()
 	if x.Status < 400 {
-		if err := c.checkRequest(x, op, parameters); err != nil {
-			return fail(fmt.Errorf("the request was accepted, but is not as documented: %w", err))
+		if err := c.checkRequest(x, op, path); err != nil {
+			return fmt.Errorf("%s was answered with %s, but is not as documented: %w", pattern, status, err)
 		}
 	}
-	responses := op.child("responses")
-	if _, known := responses.value[strconv.Itoa(x.Status)]; !known {
-		return fail(fmt.Errorf("undocumented status: %s", x.Body))
+	response := c.resolveRef(op.child("responses", status))
+	if response.value == nil {
+		return fmt.Errorf("%s was answered with %s, which is undocumented: %s", pattern, status, x.Body)
 	}
-	return fail(c.checkResponse(x, c.resolveRef(responses.child(strconv.Itoa(x.Status)))))
-}
-
-// Unseen lists the documented answers, other than problems, that no exchange had, as "operation status".
-func (c *Checker) Unseen() (all []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, methods := range objectAt(c.root, "paths") {
-		for _, op := range objectAt(methods) {
-			for status, r := range objectAt(op, "responses") {
-				answer := fmt.Sprintf("%v %s", objectAt(op)["operationId"], status)
-				if objectAt(r)["$ref"] == nil && !c.observed[answer] {
-					all = append(all, answer)
-				}
-			}
-		}
+	if err := c.checkResponse(x, response); err != nil {
+		return fmt.Errorf("%s was answered with %s: %w", pattern, status, err)
 	}
-	slices.Sort(all)
-	return all
-}
-
-// pathMatch is a path template and the values of its names.
-type pathMatch struct {
-	template string
-	values   map[string]string
-}
-
-func (c *Checker) findOperation(x *Exchange) (op node, m pathMatch, found bool) {
-	method := strings.ToLower(x.Method)
-	if method == "head" {
-		method = "get"
-	}
-	paths := node{c.root, ""}.child("paths")
-	for _, template := range slices.Sorted(maps.Keys(paths.value)) {
-		values, fits := matchPath(template, x.URL.Path)
-		if op = paths.child(template, method); fits && op.value != nil {
-			return op, pathMatch{template, values}, true
-		}
-	}
-	return op, m, false
-}
-
-func matchPath(template, path string) (values map[string]string, fits bool) {
-	want, have := strings.Split(template, "/"), strings.Split(path, "/")
-	if len(want) != len(have) {
-		return nil, false
-	}
-	values = map[string]string{}
-	for i, w := range want {
-		if strings.HasPrefix(w, "{") {
-			values[strings.Trim(w, "{}")] = have[i]
-		} else if w != have[i] {
-			return nil, false
-		}
-	}
-	return values, true
+	return nil
 }
 
 // checkUndocumented checks the answer to an undocumented request, which must be a problem.
@@ -189,22 +144,20 @@ func (c *Checker) checkUndocumented(x *Exchange) error {
 	return c.checkJSON("/components/schemas/Problem", x.Body)
 }
 
-func (c *Checker) checkRequest(x *Exchange, op node, m pathMatch) error {
-	query := x.URL.Query()
+func (c *Checker) checkRequest(x *Exchange, op node, path string) error {
+	query, segments, names := x.URL.Query(), strings.Split(x.URL.Path, "/"), strings.Split(path, "/")
 	listed, _ := op.value["parameters"].([]any)
 	for i, p := range listed {
 		at := c.resolveRef(node{p.(map[string]any), op.pointer + "/parameters/" + strconv.Itoa(i)})
 		name := at.value["name"].(string)
-		var value string
-		var present bool
+		value := x.RequestHeader.Get(name)
+		present := value != ""
 		switch at.value["in"] {
 		case "path":
-			value, present = m.values[name]
+			value, present = segments[slices.Index(names, "{"+name+"}")], true
 		case "query":
 			value, present = query.Get(name), query.Has(name)
 			query.Del(name)
-		case "header":
-			value, present = x.RequestHeader.Get(name), x.RequestHeader.Get(name) != ""
 		}
 		if err := c.checkText(at, name, value, present); err != nil {
 			return err
@@ -213,25 +166,29 @@ func (c *Checker) checkRequest(x *Exchange, op node, m pathMatch) error {
 	if len(query) > 0 {
 		return fmt.Errorf("undocumented parameters: %v", query)
 	}
-	contents := op.child("requestBody", "content")
-	if contents.value == nil {
+	contents, kind := op.child("requestBody", "content"), x.RequestHeader.Get("Content-Type")
+	switch {
+	case contents.value == nil || contents.child("*/*").value != nil && x.URL.RawQuery != "":
 		return nil
+	case contents.child("application/json").value != nil:
+		kind = "application/json"
 	}
-	if contents.child("*/*").value != nil && x.URL.RawQuery != "" {
-		return nil
-	}
-	if content := contents.child("application/json"); content.value != nil {
-		return c.checkJSON(content.child("schema").pointer, x.RequestBody)
-	}
-	content := contents.child(x.RequestHeader.Get("Content-Type"))
-	if content.value == nil {
-		return fmt.Errorf("undocumented content type %q", x.RequestHeader.Get("Content-Type"))
-	}
-	return c.checkEach(content, bytes.Lines(x.RequestBody))
+	return c.checkBody(contents, kind, x.RequestBody)
 }
 
-// checkEach checks each part against the schema of the content.
-func (c *Checker) checkEach(content node, parts iter.Seq[[]byte]) error {
+// checkBody checks a body, or each of its lines or messages.
+func (c *Checker) checkBody(contents node, kind string, body []byte) error {
+	content, parts := contents.child(kind), slices.Values([][]byte{body})
+	switch {
+	case content.value == nil && contents.child("*/*").value == nil:
+		return fmt.Errorf("undocumented content type %q", kind)
+	case kind == eventStreamType:
+		parts = streamMessages(body)
+	case content.value == nil || !strings.HasSuffix(kind, "json"):
+		return nil
+	case kind == "application/x-ndjson":
+		parts = bytes.Lines(body)
+	}
 	for part := range parts {
 		if err := c.checkJSON(content.child("schema").pointer, part); err != nil {
 			return err
@@ -253,20 +210,18 @@ func streamMessages(stream []byte) iter.Seq[[]byte] {
 
 // checkText checks the value of a parameter or header.
 func (c *Checker) checkText(at node, name, value string, present bool) error {
-	if required, _ := at.value["required"].(bool); !present {
-		if required {
+	if !present {
+		if at.value["required"] == true {
 			return fmt.Errorf("%s is missing", name)
 		}
 		return nil
 	}
-	document, err := json.Marshal(value)
+	schema := at.child("schema")
+	err := c.validate(schema.pointer, value)
+	if schema.value["type"] == "integer" {
+		err = c.checkJSON(schema.pointer, []byte(value))
+	}
 	if err != nil {
-		return err
-	}
-	if at.child("schema").value["type"] == "integer" {
-		document = []byte(value)
-	}
-	if err := c.checkJSON(at.child("schema").pointer, document); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
@@ -274,13 +229,16 @@ func (c *Checker) checkText(at node, name, value string, present bool) error {
 
 func (c *Checker) checkResponse(x *Exchange, r node) error {
 	headers := r.child("headers")
+	// HTTP itself has these headers.
+	known := map[string]bool{"Date": true, "Content-Type": true, "Content-Length": true, "Connection": true, "Transfer-Encoding": true}
 	for name := range headers.value {
+		known[http.CanonicalHeaderKey(name)] = true
 		if err := c.checkText(c.resolveRef(headers.child(name)), name, x.Header.Get(name), x.Header.Get(name) != ""); err != nil {
 			return err
 		}
 	}
 	for name := range x.Header {
-		if _, known := headers.value[name]; !known && !isTransportHeader(name) && headers.value[documentSpelling(name)] == nil {
+		if !known[name] {
 			return fmt.Errorf("undocumented header %s: %s", name, x.Header.Get(name))
 		}
 	}
@@ -291,41 +249,7 @@ func (c *Checker) checkResponse(x *Exchange, r node) error {
 		}
 		return nil
 	}
-	kind := x.Header.Get("Content-Type")
-	content := contents.child(kind)
-	if content.value == nil {
-		content = contents.child("*/*")
-	}
-	if content.value == nil {
-		return fmt.Errorf("undocumented content type %q", kind)
-	}
-	if kind == "text/event-stream" {
-		return c.checkEach(content, streamMessages(x.Body))
-	}
-	if kind == "application/x-ndjson" {
-		return c.checkEach(content, bytes.Lines(x.Body))
-	}
-	if !strings.HasSuffix(kind, "json") || content.pointer == contents.child("*/*").pointer {
-		return nil
-	}
-	return c.checkJSON(content.child("schema").pointer, x.Body)
-}
-
-// documentSpelling returns the document's spelling of a header in Go's canonical form.
-func documentSpelling(name string) string {
-	if name == "Etag" {
-		return "ETag"
-	}
-	return name
-}
-
-// isTransportHeader reports whether a header belongs to HTTP itself; the document does not list these.
-func isTransportHeader(name string) bool {
-	switch name {
-	case "Date", "Content-Type", "Content-Length", "Connection", "Transfer-Encoding":
-		return true
-	}
-	return false
+	return c.checkBody(contents, x.Header.Get("Content-Type"), x.Body)
 }
 
 // checkJSON checks data against the schema at a JSON pointer of the document.
@@ -334,24 +258,26 @@ func (c *Checker) checkJSON(pointer string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, data)
 	}
-	schema, err := c.schema(pointer)
-	if err != nil {
-		return err
-	}
-	if err := schema.Validate(parsed); err != nil {
+	if err := c.validate(pointer, parsed); err != nil {
 		return fmt.Errorf("%w\n%s", err, data)
 	}
 	return nil
 }
 
-func (c *Checker) schema(pointer string) (*jsonschema.Schema, error) {
+// validate checks a value against the schema at a JSON pointer of the document.
+func (c *Checker) validate(pointer string, value any) error {
+	schema, err := c.schema(pointer)
+	if err != nil {
+		return err
+	}
+	return schema.Validate(value)
+}
+
+func (c *Checker) schema(pointer string) (s *jsonschema.Schema, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.schemas[pointer]; s != nil {
-		return s, nil
-	}
-	s, err := c.compiler.Compile(address + "#" + (&url.URL{Path: pointer}).EscapedPath())
-	if err == nil {
+	if s = c.schemas[pointer]; s == nil {
+		s, err = c.compiler.Compile(address + "#" + (&url.URL{Path: pointer}).EscapedPath())
 		c.schemas[pointer] = s
 	}
 	return s, err
