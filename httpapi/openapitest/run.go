@@ -4,13 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // Run sends the requests of the script to the server at base. It checks each answer against the script and, if checker
@@ -53,11 +55,12 @@ func (s *Step) send(ctx context.Context, client *http.Client, base string, known
 		return nil, err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	read := func() ([]byte, error) { return io.ReadAll(answer.Body) }
+	var data []byte
 	if answer.Header.Get("Content-Type") == eventStreamType {
-		read = func() ([]byte, error) { return known.readStream(answer.Body, s.Answer) }
+		data, err = known.readStream(answer.Body, s.Answer)
+	} else {
+		data, err = io.ReadAll(answer.Body)
 	}
-	data, err := read()
 	return &Exchange{Method: s.Method, URL: req.URL, RequestHeader: req.Header, RequestBody: []byte(body),
 		Status: answer.StatusCode, Header: answer.Header, Body: data}, err
 }
@@ -78,11 +81,12 @@ func (s *Step) compare(x *Exchange, known bindings) error {
 	if !strings.HasSuffix(x.Header.Get("Content-Type"), "json") {
 		return known.matchText(want, strings.TrimSuffix(string(x.Body), "\n"))
 	}
-	var expected, got any
-	if err := decodeWithNumbers([]byte(want), &expected); err != nil {
+	expected, err := jsonschema.UnmarshalJSON(strings.NewReader(want))
+	if err != nil {
 		return fmt.Errorf("invalid JSON in the script: %w", err)
 	}
-	if err := decodeWithNumbers(x.Body, &got); err != nil {
+	got, err := jsonschema.UnmarshalJSON(bytes.NewReader(x.Body))
+	if err != nil {
 		return err
 	}
 	if err := known.matchValue("", expected, got); err != nil {
@@ -112,12 +116,6 @@ func (b bindings) readStream(body io.Reader, want string) (read []byte, err erro
 		}
 	}
 	return read, nil
-}
-
-func decodeWithNumbers(data []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	return d.Decode(into)
 }
 
 // bindings maps placeholders to the text that they were bound to.
@@ -169,10 +167,23 @@ func (b bindings) matchValue(at string, want, got any) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
-		if !ok {
-			return fmt.Errorf("%s: got %v, expected an object", at, got)
+		names := slices.Sorted(maps.Keys(w)) // a fixed order, so that the same member binds a placeholder in every run
+		if _, more := w[moreMembers]; !ok || !more && len(g) != len(w) {
+			return fmt.Errorf("%s: got %v, expected an object with %v", at, got, names)
 		}
-		return b.matchObject(at, w, g)
+		for _, name := range names {
+			value, present := g[name]
+			switch {
+			case name == moreMembers:
+				continue
+			case !present:
+				return fmt.Errorf("missing member %s/%s", at, name)
+			}
+			if err := b.matchValue(at+"/"+name, w[name], value); err != nil {
+				return err
+			}
+		}
+		return nil
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
@@ -195,33 +206,6 @@ func (b bindings) matchValue(at string, want, got any) error {
 	}
 	if fmt.Sprint(want) != fmt.Sprint(got) {
 		return fmt.Errorf("%s: got %v, expected %v", at, got, want)
-	}
-	return nil
-}
-
-func (b bindings) matchObject(at string, want, got map[string]any) error {
-	_, more := want[moreMembers]
-	for name := range got {
-		if _, known := want[name]; !known && !more {
-			return fmt.Errorf("unexpected member %s/%s", at, name)
-		}
-	}
-	order := make([]string, 0, len(want)) // a fixed order, so that the same member binds a placeholder in every run
-	for name := range want {
-		order = append(order, name)
-	}
-	slices.Sort(order)
-	for _, name := range order {
-		if name == moreMembers {
-			continue
-		}
-		value, present := got[name]
-		if !present {
-			return fmt.Errorf("missing member %s/%s", at, name)
-		}
-		if err := b.matchValue(at+"/"+name, want[name], value); err != nil {
-			return err
-		}
 	}
 	return nil
 }
