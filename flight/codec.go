@@ -1,11 +1,8 @@
 package flight
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-
-	"github.com/fxamacker/cbor/v2"
 )
 
 // CodecVersion is the first byte of every encoded command and record of this version.
@@ -15,48 +12,6 @@ const CodecVersion = 1
 // stop.
 var ErrNewerCodec = errors.New("flight: written by a newer version of flightd")
 
-var encMode, decMode = codecModes()
-
-func codecModes() (cbor.UserBufferEncMode, cbor.DecMode) {
-	opts := cbor.CoreDetEncOptions()
-	enc, err := opts.UserBufferEncMode()
-	if err != nil {
-		panic(err)
-	}
-	dec, err := cbor.DecOptions{
-		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
-		IndefLength:       cbor.IndefLengthForbidden,
-		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
-		MaxNestedLevels:   16,
-	}.DecMode()
-	if err != nil {
-		panic(err)
-	}
-	return enc, dec
-}
-
-// MarshalCBOR writes the key as a text string.
-func (k Key) MarshalCBOR() ([]byte, error) {
-	const head = 3 // a key is at most four parts of MaxKeyPart bytes, so its length fits a 2-byte argument
-	return k.appendCBOR(make([]byte, 0, head+len(k.full))), nil
-}
-
-// UnmarshalCBOR reads a text string and parses it as a stored key; see ParseStoredKey.
-func (k *Key) UnmarshalCBOR(b []byte) error {
-	var s string
-	switch n := len(b); {
-	case n > 0 && int(b[0]) == cborText+n-1 && b[0] < cborText|cbor8:
-		s = string(b[1:])
-	case n > 1 && b[0] == cborText|cbor8 && int(b[1]) == n-2:
-		s = string(b[2:])
-	default:
-		if err := decMode.Unmarshal(b, &s); err != nil {
-			return err
-		}
-	}
-	return k.parse(s)
-}
-
 // Encode encodes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding). It returns an
 // *InvalidError for a command that Decode would reject, because a node cannot continue after such a command in its log.
 func Encode(c Command) ([]byte, error) {
@@ -64,28 +19,18 @@ func Encode(c Command) ([]byte, error) {
 		return nil, err
 	}
 	b, err := encode(c, CodecVersion, byte(c.kind()))
-	if _, byHand := c.(sizeHinter); err == nil && !byHand { // the handwritten coders check while they write
-		err = decode(b[2:], newCommand(c.kind()))
-	}
 	if err != nil {
 		return nil, &InvalidError{Field: "command", Detail: fmt.Sprintf("encode %T: %v", c, err)}
 	}
 	return b, nil
 }
 
-// encode encodes v after its head, in one allocation.
+// encode encodes v after its head, usually in one allocation.
 func encode(v any, head ...byte) ([]byte, error) {
-	if r, ok := v.(sizeHinter); ok {
-		w := coder{b: append(make([]byte, 0, len(head)+r.sizeHint()), head...)}
-		w.transcode(v)
-		return w.b, w.err
-	}
-	const usual = 512 // most commands and records without a body are shorter
-	buf := bytes.NewBuffer(append(make([]byte, 0, usual), head...))
-	if err := encMode.MarshalToBuffer(v, buf); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
+	const spare = 32 // for the head, and a few longer numbers than size counts
+	w := coder{b: append(make([]byte, 0, spare+v.(interface{ size() int }).size()), head...)}
+	w.transcode(v)
+	return w.b, w.err
 }
 
 // Decode decodes the form that Encode returns, and rejects any other bytes.
@@ -112,10 +57,7 @@ func Decode(b []byte) (Command, error) {
 // decode decodes all of b into v, which must be zero. v does not alias b.
 func decode(b []byte, v any) error {
 	r := coder{b: b, reading: true}
-	switch {
-	case !r.transcode(v):
-		return decMode.Unmarshal(b, v)
-	case r.err == nil && len(r.b) > 0:
+	if r.transcode(v); r.err == nil && len(r.b) > 0 {
 		return errTrailingData
 	}
 	return r.err
@@ -171,41 +113,6 @@ func newCommand(k kind) Command {
 	return newCommands[k]()
 }
 
-// transcode writes or reads v, and reports whether its type has a handwritten coder. The types are listed here, instead of an
-// interface call, so that the coder does not escape to the heap.
-func (c *coder) transcode(v any) bool {
-	switch v := v.(type) {
-	case *Submit:
-		c.beginMap()
-		v.transcode(c)
-	case *Open:
-		c.beginMap()
-		v.transcode(c)
-	case *Suspend:
-		c.beginMap()
-		v.transcode(c)
-	case *Report:
-		c.beginMap()
-		v.transcode(c)
-	case *Import:
-		c.beginMap()
-		v.transcode(c)
-	case *Flight:
-		c.beginMap()
-		v.transcode(c)
-	case *Event:
-		c.beginMap()
-		v.transcode(c)
-	case *DuplicateStats:
-		c.beginMap()
-		v.transcode(c)
-	default:
-		return false
-	}
-	c.endMap()
-	return true
-}
-
 // storedRecord is any type that is stored by itself, outside a command.
 type storedRecord interface {
 	*Flight | *Header | *Event | *DuplicateStats | *Document | *AuditEntry
@@ -223,11 +130,9 @@ func EncodeRecord[R storedRecord](r R) ([]byte, error) {
 
 // AppendRecord appends the result of EncodeRecord to b. It retains neither argument.
 func AppendRecord[R storedRecord](b []byte, r R) ([]byte, error) {
-	if w := (coder{b: append(b, CodecVersion)}); w.transcode(r) {
-		return w.b, w.err
-	}
-	encoded, err := EncodeRecord(r)
-	return append(b, encoded...), err
+	w := coder{b: append(b, CodecVersion)}
+	w.transcode(r)
+	return w.b, w.err
 }
 
 // DecodeRecord decodes the form that EncodeRecord returns into r.

@@ -227,7 +227,7 @@ type Import struct {
 // Bootstrap sets the deployment's name and secret once; a repeat changes nothing.
 type Bootstrap struct {
 	Deployment string `cbor:"1,keyasint"`
-	Secret     []byte `cbor:"2,keyasint"`
+	Secret     []byte `cbor:"2,keyasint,omitempty"`
 }
 
 // RaiseEpoch accepts an etcd that has lost data. Sessions of the old epoch open nothing any more. No attempt of the old
