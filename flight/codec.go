@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -52,6 +53,29 @@ func Decode(b []byte) (Command, error) {
 		return nil, fmt.Errorf("flight: decode command of kind %d: the key is missing", b[1])
 	}
 	return c, nil
+}
+
+var errNoKeyFound = errors.New("flight: read key of command: no key found in the encoding")
+
+// Target reads only the key of an encoded command, for readers of the log that select entries by key. The key is the first
+// field of every command that has one; the fields after it are not decoded. Target returns the zero Key for commands about
+// the header. Decode may still reject a command that Target accepts.
+func Target(b []byte) (k Key, err error) {
+	if len(b) < 2 {
+		return Key{}, errNoKeyFound
+	}
+	if b[0] != CodecVersion {
+		return Key{}, fmt.Errorf("%w: command of codec version %d", ErrNewerCodec, b[0])
+	}
+	if kind(b[1]).keyless() {
+		return Key{}, nil
+	}
+	r := coder{b: b[2:], reading: true}
+	r.beginMap()
+	if r.keyField(1, &k, true); k.IsZero() { // an error after the key is for Decode to report
+		return Key{}, cmp.Or(r.err, errNoKeyFound)
+	}
+	return k, nil
 }
 
 // decode decodes all of b into v, which must be zero. v does not alias b.
