@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -90,35 +88,17 @@ type Duration time.Duration
 
 // MarshalText writes the shortest form: 24h, not 24h0m0s.
 func (d Duration) MarshalText() ([]byte, error) {
-	text := time.Duration(d).String()
-	for _, zero := range [...]string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return []byte(text), nil
+	return []byte(d.String()), nil
 }
 
-// UnmarshalText reads what time.ParseDuration reads, and days: 2d.
+// UnmarshalText reads what wire.ParseDuration reads.
 func (d *Duration) UnmarshalText(text []byte) error {
-	if days, ok := strings.CutSuffix(string(text), "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			*d = Duration(n) * Duration(24*time.Hour)
-			return nil
-		}
-	}
-	parsed, err := time.ParseDuration(string(text))
-	if err != nil {
-		return errors.New("write a duration like 24h, 1m30s or 2d")
-	}
+	parsed, err := wire.ParseDuration(string(text))
 	*d = Duration(parsed)
-	return nil
+	return err
 }
 
-func (d Duration) String() string {
-	text, _ := d.MarshalText()
-	return string(text)
-}
+func (d Duration) String() string { return wire.FormatDuration(time.Duration(d)) }
 
 // ErrNoDefinition says that the ledger does not have the definition with which a saga was started: it was deleted.
 var ErrNoDefinition = errors.New("the ledger does not have the definition of the saga")

@@ -80,7 +80,7 @@ var fieldInMS = regexp.MustCompile(`\w+_ms\b`)
 // milliseconds converts a duration in a file, such as 24h, 7d or 500ms.
 func milliseconds(v any) (int64, bool) {
 	text, _ := v.(string)
-	d, err := cli.ParseDuration(text)
+	d, err := wire.ParseDuration(text)
 	return d.Milliseconds(), err == nil && d >= 0 && d%time.Millisecond == 0
 }
 

@@ -73,11 +73,12 @@ func TestSagas_Define(t *testing.T) {
 	typos := s.flightd("sagas", "lint", a.path("typos.yaml"))
 	require.Equal(t, cli.ExitFailed, typos.code)
 	require.Equal(t, strings.ReplaceAll("DIR/typos.yaml:3:7: /steps/0/acton: unknown field \"acton\" (do you mean action?)\nDIR/typos.yaml:4:7: /steps/1/ned: unknown field \"ned\" (do you mean needs?)\n", "DIR", a.dir), typos.out)
-	a.write("bad.yaml", strings.Replace(strings.Replace(tripYAML, "needs: [hotel]", "needs: [hotle]", 1), "72h", "72 hours", 1))
+	a.write("bad.yaml", strings.Replace(strings.Replace(tripYAML, "needs: [hotel]", "needs: [hotle]", 1), "72h", "soon", 1))
 	a.write("worse.yaml", strings.Replace(tripYAML, "needs: [hotel]", "needs: [hote], recovery: guess", 1))
 	lint = s.flightd("sagas", "lint", a.path("bad.yaml"), a.path("worse.yaml"))
 	require.Equal(t, cli.ExitFailed, lint.code, "%v", lint)
-	require.Equal(t, strings.ReplaceAll(`DIR/bad.yaml:6:86: /steps/3/retry/within: invalid value: write a duration like 24h, 1m30s or 2d
+	require.Equal(t, strings.ReplaceAll(
+		`DIR/bad.yaml:6:86: /steps/3/retry/within: invalid value: "soon" is not a duration such as 30s, 24h or 7d
 DIR/worse.yaml:4:41: step seat: there is no step "hote" (do you mean hotel?)
 DIR/worse.yaml:4:48: step seat: "guess" is none of hold, resend and verify
 `, "DIR", a.dir), lint.out)

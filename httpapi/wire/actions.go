@@ -172,19 +172,12 @@ func (p *ActionPolicy) fields() []PolicyDifference {
 	}
 }
 
-// SpanText formats milliseconds for people and for time.ParseDuration, as in 24h, 1m30s and 500ms; "" for 0.
+// SpanText formats milliseconds with FormatDuration; it returns "" for 0.
 func SpanText(ms int64) string {
 	if ms == 0 {
 		return ""
 	}
-	text := (time.Duration(ms) * time.Millisecond).String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 
 // Fill gives a submission what it does not declare: the policy, the retries and the lane of its action's document. The error is about

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -321,37 +323,46 @@ func PolicyOf(f flight.Policy) Policy {
 
 const oneDay = 24 * time.Hour
 
-// ParseRetention reads a duration with units up to days: "30d", "12h", "1d12h".
-func ParseRetention(s string) (time.Duration, error) {
-	bad := errors.New(`a retention is like "30d" or "12h", from 1s to 3660d`)
+// ErrNotDuration is returned for a text that is not a duration.
+var ErrNotDuration = errors.New("is not a duration such as 30s, 24h or 7d")
+
+// ParseDuration reads a duration of package time, also after a number of days: 500ms, 24h, 30d, 1d12h. Its error wraps
+// ErrNotDuration.
+func ParseDuration(s string) (time.Duration, error) {
 	days, rest, found := strings.Cut(s, "d")
-	var d time.Duration
-	if found {
-		n := int64(0)
-		for _, c := range []byte(days) {
-			if c < '0' || c > '9' || n > 4000 {
-				return 0, bad
-			}
-			n = 10*n + int64(c-'0')
-		}
-		if days == "" || n > 4000 {
-			return 0, bad
-		}
-		d = time.Duration(n) * oneDay
-	} else {
-		rest = s
+	switch {
+	case !found:
+		days, rest = "0", s
+	case rest == "":
+		rest = "0"
 	}
-	if rest != "" {
-		more, err := time.ParseDuration(rest)
-		if err != nil || more < 0 || more > MaxRetention {
-			return 0, bad
-		}
-		d += more
+	n, err1 := strconv.ParseUint(days, 10, 16)
+	d, err2 := time.ParseDuration(rest)
+	sum := time.Duration(n)*oneDay + d
+	if err1 != nil || err2 != nil || found && d < 0 || sum < d {
+		return 0, fmt.Errorf("%q %w", s, ErrNotDuration)
 	}
-	if d < MinRetention || d > MaxRetention {
-		return 0, bad
+	return sum, nil
+}
+
+// ParseRetention reads a duration from MinRetention to MaxRetention.
+func ParseRetention(s string) (time.Duration, error) {
+	d, err := ParseDuration(s)
+	if err != nil || d < MinRetention || d > MaxRetention {
+		return 0, errors.New(`a retention is like "30d" or "12h", from 1s to 3660d`)
 	}
 	return d, nil
+}
+
+// FormatDuration returns the shortest form of a duration: 24h, not 24h0m0s.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	for _, zero := range [...]string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 // FormatRetention formats a duration for ParseRetention.

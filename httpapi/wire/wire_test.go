@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,21 @@ func FuzzDecodeOpen(f *testing.F) {
 	})
 }
 
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{"0": 0, "500ms": 500 * time.Millisecond, "1m30s": 90 * time.Second, "-1h": -time.Hour,
+		"0d": 0, "2d": 48 * time.Hour, "1d12h": 36 * time.Hour, "65535d": 65535 * 24 * time.Hour} {
+		d, err := ParseDuration(text)
+		require.NoError(t, err)
+		require.Equal(t, want, d, text)
+	}
+	for _, text := range []string{"", "d", "30", "-1d", "+1d", "1.5d", "1d-2h", "1d2d", "2h1d", "1w", "d12h", "soon", "65536d",
+		"65535d2000000h"} {
+		_, err := ParseDuration(text)
+		require.ErrorIs(t, err, ErrNotDuration, text)
+		require.EqualError(t, err, fmt.Sprintf("%q is not a duration such as 30s, 24h or 7d", text))
+	}
+}
+
 func TestRetention(t *testing.T) {
 	for text, want := range map[string]time.Duration{"30d": 30 * 24 * time.Hour, "12h": 12 * time.Hour, "1d12h": 36 * time.Hour, "1s": time.Second, "90m": 90 * time.Minute} {
 		d, err := ParseRetention(text)
@@ -139,7 +155,7 @@ func TestRetention(t *testing.T) {
 		require.NoError(t, err, FormatRetention(d))
 		require.Equal(t, d, again)
 	}
-	for _, text := range []string{"", "d", "30", "-1d", "0d", "1ms", "99999999999999999999d", "4000d", "1.5d", "1d-2h", "1w", "d12h"} {
+	for _, text := range []string{"", "-1d", "0d", "1ms", "3660d1s", "soon"} {
 		_, err := ParseRetention(text)
 		require.Error(t, err, text)
 	}

@@ -13,20 +13,6 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-const notDuration = "is not a duration such as 30s, 24h or 7d"
-
-// ParseDuration parses a duration such as 500ms, 24h or 30d.
-func ParseDuration(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		d, err = wire.ParseRetention(s) // days, as in the API
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%q %s", s, notDuration)
-	}
-	return d, nil
-}
-
 // durationValue is the value of a duration flag, which also takes days.
 type durationValue time.Duration
 
@@ -44,7 +30,7 @@ func (v *durationValue) String() string {
 }
 
 func (v *durationValue) Set(s string) error {
-	d, err := ParseDuration(s)
+	d, err := wire.ParseDuration(s)
 	if err == nil {
 		*v = durationValue(d)
 	}
@@ -71,7 +57,7 @@ func (w *WaitValue) Set(s string) error {
 		*w = WaitValue(Forever)
 		return nil
 	}
-	d, err := ParseDuration(s)
+	d, err := wire.ParseDuration(s)
 	if err != nil || d < 0 {
 		return fmt.Errorf("%q is neither a duration such as 20s, nor 0, nor forever", s)
 	}
@@ -92,7 +78,7 @@ func (v *SinceValue) String() string {
 }
 
 func (v *SinceValue) Set(s string) error {
-	d, err := ParseDuration(s)
+	d, err := wire.ParseDuration(s)
 	if at, wrong := time.Parse(time.RFC3339, s); wrong == nil {
 		d, err = time.Since(at), nil
 	}

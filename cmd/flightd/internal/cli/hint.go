@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // FlagHint returns a hint with the nearest flag, or with the help of the command.
@@ -43,7 +45,7 @@ func BadValue(err error) error {
 	case "bool":
 		why = "true or false"
 	case "duration":
-		if strings.HasSuffix(why, notDuration) {
+		if errors.Is(bad.Unwrap(), wire.ErrNotDuration) {
 			why = "a duration, such as 20s, 24h or 7d"
 		}
 	}
