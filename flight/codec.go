@@ -87,56 +87,6 @@ func decode(b []byte, v any) error {
 	return r.err
 }
 
-// newCommands make an empty command of each kind.
-var newCommands = [...]func() Command{
-	kindSubmit:          construct[Submit],
-	kindOpen:            construct[Open],
-	kindReport:          construct[Report],
-	kindAbandon:         construct[Abandon],
-	kindEndSession:      construct[EndSession],
-	kindReportFinding:   construct[ReportFinding],
-	kindSuspend:         construct[Suspend],
-	kindWakeUp:          construct[WakeUp],
-	kindCancel:          construct[Cancel],
-	kindResolve:         construct[Resolve],
-	kindDecideApproval:  construct[DecideApproval],
-	kindRetry:           construct[Retry],
-	kindFreeKey:         construct[FreeKey],
-	kindSealKey:         construct[SealKey],
-	kindBeginUndo:       construct[BeginUndo],
-	kindPassPivot:       construct[PassPivot],
-	kindExpire:          construct[Expire],
-	kindBootstrap:       construct[Bootstrap],
-	kindRaiseEpoch:      construct[RaiseEpoch],
-	kindTick:            construct[Tick],
-	kindRedact:          construct[Redact],
-	kindImport:          construct[Import],
-	kindCountDuplicates: construct[CountDuplicates],
-	kindWithdrawSession: construct[WithdrawSession],
-	kindGuard:           construct[RecordGuard],
-	kindRaiseLevel:      construct[RaiseLevel],
-	kindPutDocument:     construct[PutDocument],
-	kindDeleteDocument:  construct[DeleteDocument],
-	kindCloseSession:    construct[CloseSession],
-	kindRestore:         construct[Restore],
-	kindFinishRestore:   construct[FinishRestore],
-}
-
-func construct[T any, P interface {
-	*T
-	Command
-}]() Command {
-	return P(new(T))
-}
-
-// newCommand returns an empty command of a kind, or nil if this build has no such kind.
-func newCommand(k kind) Command {
-	if int(k) >= len(newCommands) || newCommands[k] == nil {
-		return nil
-	}
-	return newCommands[k]()
-}
-
 // storedRecord is any type that is stored by itself, outside a command.
 type storedRecord interface {
 	*Flight | *Header | *Event | *DuplicateStats | *Document | *AuditEntry

@@ -1306,6 +1306,218 @@ func (v *WithdrawSession) size() int {
 	return n
 }
 
+func (c *Submit) kind() kind { return kindSubmit }
+
+func (c *Submit) Target() Key { return c.Key }
+
+func (c *Open) kind() kind { return kindOpen }
+
+func (c *Open) Target() Key { return c.Key }
+
+func (c *Report) kind() kind { return kindReport }
+
+func (c *Report) Target() Key { return c.Key }
+
+func (c *Abandon) kind() kind { return kindAbandon }
+
+func (c *Abandon) Target() Key { return c.Key }
+
+func (c *EndSession) kind() kind { return kindEndSession }
+
+func (c *EndSession) Target() Key { return Key{} }
+
+func (c *ReportFinding) kind() kind { return kindReportFinding }
+
+func (c *ReportFinding) Target() Key { return c.Key }
+
+func (c *Suspend) kind() kind { return kindSuspend }
+
+func (c *Suspend) Target() Key { return c.Key }
+
+func (c *WakeUp) kind() kind { return kindWakeUp }
+
+func (c *WakeUp) Target() Key { return c.Key }
+
+func (c *Cancel) kind() kind { return kindCancel }
+
+func (c *Cancel) Target() Key { return c.Key }
+
+func (c *Resolve) kind() kind { return kindResolve }
+
+func (c *Resolve) Target() Key { return c.Key }
+
+func (c *DecideApproval) kind() kind { return kindDecideApproval }
+
+func (c *DecideApproval) Target() Key { return c.Key }
+
+func (c *Retry) kind() kind { return kindRetry }
+
+func (c *Retry) Target() Key { return c.Key }
+
+func (c *FreeKey) kind() kind { return kindFreeKey }
+
+func (c *FreeKey) Target() Key { return c.Key }
+
+func (c *SealKey) kind() kind { return kindSealKey }
+
+func (c *SealKey) Target() Key { return c.Key }
+
+func (c *BeginUndo) kind() kind { return kindBeginUndo }
+
+func (c *BeginUndo) Target() Key { return c.Key }
+
+func (c *Expire) kind() kind { return kindExpire }
+
+func (c *Expire) Target() Key { return c.Key }
+
+func (c *Bootstrap) kind() kind { return kindBootstrap }
+
+func (c *Bootstrap) Target() Key { return Key{} }
+
+func (c *RaiseEpoch) kind() kind { return kindRaiseEpoch }
+
+func (c *RaiseEpoch) Target() Key { return Key{} }
+
+func (c *Tick) kind() kind { return kindTick }
+
+func (c *Tick) Target() Key { return Key{} }
+
+func (c *Redact) kind() kind { return kindRedact }
+
+func (c *Redact) Target() Key { return c.Key }
+
+func (c *Import) kind() kind { return kindImport }
+
+func (c *Import) Target() Key { return c.Key }
+
+func (c *CountDuplicates) kind() kind { return kindCountDuplicates }
+
+func (c *CountDuplicates) Target() Key { return c.Key }
+
+func (c *WithdrawSession) kind() kind { return kindWithdrawSession }
+
+func (c *WithdrawSession) Target() Key { return c.Key }
+
+func (c *RecordGuard) kind() kind { return kindRecordGuard }
+
+func (c *RecordGuard) Target() Key { return Key{} }
+
+func (c *RaiseLevel) kind() kind { return kindRaiseLevel }
+
+func (c *RaiseLevel) Target() Key { return Key{} }
+
+func (c *PutDocument) kind() kind { return kindPutDocument }
+
+func (c *PutDocument) Target() Key { return Key{} }
+
+func (c *DeleteDocument) kind() kind { return kindDeleteDocument }
+
+func (c *DeleteDocument) Target() Key { return Key{} }
+
+func (c *CloseSession) kind() kind { return kindCloseSession }
+
+func (c *CloseSession) Target() Key { return Key{} }
+
+func (c *Restore) kind() kind { return kindRestore }
+
+func (c *Restore) Target() Key { return Key{} }
+
+func (c *FinishRestore) kind() kind { return kindFinishRestore }
+
+func (c *FinishRestore) Target() Key { return Key{} }
+
+func (c *PassPivot) kind() kind { return kindPassPivot }
+
+func (c *PassPivot) Target() Key { return c.Key }
+
+// newCommand returns an empty command of a kind, or nil if this build has no such kind.
+func newCommand(k kind) Command {
+	switch k {
+	case kindSubmit:
+		return new(Submit)
+	case kindOpen:
+		return new(Open)
+	case kindReport:
+		return new(Report)
+	case kindAbandon:
+		return new(Abandon)
+	case kindEndSession:
+		return new(EndSession)
+	case kindReportFinding:
+		return new(ReportFinding)
+	case kindSuspend:
+		return new(Suspend)
+	case kindWakeUp:
+		return new(WakeUp)
+	case kindCancel:
+		return new(Cancel)
+	case kindResolve:
+		return new(Resolve)
+	case kindDecideApproval:
+		return new(DecideApproval)
+	case kindRetry:
+		return new(Retry)
+	case kindFreeKey:
+		return new(FreeKey)
+	case kindSealKey:
+		return new(SealKey)
+	case kindBeginUndo:
+		return new(BeginUndo)
+	case kindExpire:
+		return new(Expire)
+	case kindBootstrap:
+		return new(Bootstrap)
+	case kindRaiseEpoch:
+		return new(RaiseEpoch)
+	case kindTick:
+		return new(Tick)
+	case kindRedact:
+		return new(Redact)
+	case kindImport:
+		return new(Import)
+	case kindCountDuplicates:
+		return new(CountDuplicates)
+	case kindWithdrawSession:
+		return new(WithdrawSession)
+	case kindRecordGuard:
+		return new(RecordGuard)
+	case kindRaiseLevel:
+		return new(RaiseLevel)
+	case kindPutDocument:
+		return new(PutDocument)
+	case kindDeleteDocument:
+		return new(DeleteDocument)
+	case kindCloseSession:
+		return new(CloseSession)
+	case kindRestore:
+		return new(Restore)
+	case kindFinishRestore:
+		return new(FinishRestore)
+	case kindPassPivot:
+		return new(PassPivot)
+	}
+	return nil
+}
+
+// keyless reports whether commands of this kind have no key.
+func (k kind) keyless() bool {
+	switch k {
+	case kindEndSession,
+		kindBootstrap,
+		kindRaiseEpoch,
+		kindTick,
+		kindRecordGuard,
+		kindRaiseLevel,
+		kindPutDocument,
+		kindDeleteDocument,
+		kindCloseSession,
+		kindRestore,
+		kindFinishRestore:
+		return true
+	}
+	return false
+}
+
 func (v *DuplicateStats) isSet() bool {
 	return v.Count != 0 || v.First != 0 || v.Last != 0 || v.Callers != nil || v.LastCount != (CountID{})
 }

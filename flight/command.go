@@ -256,8 +256,8 @@ const MaxEndSessionFlights = 256
 
 type kind uint8
 
-// The numbers of the commands in version 1 of the codec. From the first release on they never change: logs and snapshots
-// contain them.
+// The numbers of the commands in version 1 of the codec, each with the name of its type, for codergen. From the first release on they never
+// change: logs and snapshots contain them.
 const (
 	kindSubmit          kind = 1
 	kindOpen            kind = 2
@@ -282,7 +282,7 @@ const (
 	kindImport          kind = 21
 	kindCountDuplicates kind = 22
 	kindWithdrawSession kind = 23
-	kindGuard           kind = 24
+	kindRecordGuard     kind = 24
 	kindRaiseLevel      kind = 25
 	kindPutDocument     kind = 26
 	kindDeleteDocument  kind = 27
@@ -291,77 +291,3 @@ const (
 	kindFinishRestore   kind = 30
 	kindPassPivot       kind = 31
 )
-
-func (c *Submit) Target() Key          { return c.Key }
-func (c *Open) Target() Key            { return c.Key }
-func (c *Report) Target() Key          { return c.Key }
-func (c *Abandon) Target() Key         { return c.Key }
-func (c *EndSession) Target() Key      { return Key{} }
-func (c *WithdrawSession) Target() Key { return c.Key }
-func (c *ReportFinding) Target() Key   { return c.Key }
-func (c *Suspend) Target() Key         { return c.Key }
-func (c *WakeUp) Target() Key          { return c.Key }
-func (c *Cancel) Target() Key          { return c.Key }
-func (c *Resolve) Target() Key         { return c.Key }
-func (c *DecideApproval) Target() Key  { return c.Key }
-func (c *Retry) Target() Key           { return c.Key }
-func (c *FreeKey) Target() Key         { return c.Key }
-func (c *SealKey) Target() Key         { return c.Key }
-func (c *BeginUndo) Target() Key       { return c.Key }
-func (c *PassPivot) Target() Key       { return c.Key }
-func (c *Expire) Target() Key          { return c.Key }
-func (c *Bootstrap) Target() Key       { return Key{} }
-func (c *RaiseEpoch) Target() Key      { return Key{} }
-func (c *Tick) Target() Key            { return Key{} }
-func (c *RecordGuard) Target() Key     { return Key{} }
-func (c *Redact) Target() Key          { return c.Key }
-func (c *Import) Target() Key          { return c.Key }
-func (c *CountDuplicates) Target() Key { return c.Key }
-func (c *RaiseLevel) Target() Key      { return Key{} }
-func (c *PutDocument) Target() Key     { return Key{} }
-func (c *DeleteDocument) Target() Key  { return Key{} }
-func (c *CloseSession) Target() Key    { return Key{} }
-func (c *Restore) Target() Key         { return Key{} }
-func (c *FinishRestore) Target() Key   { return Key{} }
-
-func (c *Submit) kind() kind          { return kindSubmit }
-func (c *Open) kind() kind            { return kindOpen }
-func (c *Report) kind() kind          { return kindReport }
-func (c *Abandon) kind() kind         { return kindAbandon }
-func (c *EndSession) kind() kind      { return kindEndSession }
-func (c *WithdrawSession) kind() kind { return kindWithdrawSession }
-func (c *ReportFinding) kind() kind   { return kindReportFinding }
-func (c *Suspend) kind() kind         { return kindSuspend }
-func (c *WakeUp) kind() kind          { return kindWakeUp }
-func (c *Cancel) kind() kind          { return kindCancel }
-func (c *Resolve) kind() kind         { return kindResolve }
-func (c *DecideApproval) kind() kind  { return kindDecideApproval }
-func (c *Retry) kind() kind           { return kindRetry }
-func (c *FreeKey) kind() kind         { return kindFreeKey }
-func (c *SealKey) kind() kind         { return kindSealKey }
-func (c *BeginUndo) kind() kind       { return kindBeginUndo }
-func (c *PassPivot) kind() kind       { return kindPassPivot }
-func (c *Expire) kind() kind          { return kindExpire }
-func (c *Bootstrap) kind() kind       { return kindBootstrap }
-func (c *RaiseEpoch) kind() kind      { return kindRaiseEpoch }
-func (c *Tick) kind() kind            { return kindTick }
-func (c *RecordGuard) kind() kind     { return kindGuard }
-func (c *Redact) kind() kind          { return kindRedact }
-func (c *Import) kind() kind          { return kindImport }
-func (c *CountDuplicates) kind() kind { return kindCountDuplicates }
-func (c *RaiseLevel) kind() kind      { return kindRaiseLevel }
-func (c *PutDocument) kind() kind     { return kindPutDocument }
-func (c *DeleteDocument) kind() kind  { return kindDeleteDocument }
-func (c *CloseSession) kind() kind    { return kindCloseSession }
-func (c *Restore) kind() kind         { return kindRestore }
-func (c *FinishRestore) kind() kind   { return kindFinishRestore }
-
-// keyless reports whether commands of this kind have no key.
-func (k kind) keyless() bool {
-	switch k {
-	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard, kindRaiseLevel, kindPutDocument, kindDeleteDocument,
-		kindCloseSession, kindRestore, kindFinishRestore:
-		return true
-	}
-	return false
-}

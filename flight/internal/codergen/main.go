@@ -1,6 +1,6 @@
 // Codergen writes the coders of package flight from the struct tags: for each struct a transcode method, with the fields in the order of
-// their numbers, and an estimate of its encoded size. Run it with go generate ./flight. It parses the sources without checking their
-// types, so that it also works while the present coders are out of date and do not compile.
+// their numbers, and an estimate of its encoded size. The commands get their methods, too. Run it with go generate ./flight. It parses
+// the sources without checking their types, so that it also works while the present coders are out of date and do not compile.
 package main
 
 import (
@@ -38,6 +38,7 @@ func main() {
 type generator struct {
 	types   map[string]ast.Expr
 	structs map[string][]field // with tags
+	kinds   []string           // constants of type kind, each with the name of a command
 	zeroers map[string]bool    // types with a method IsZero
 	setters []string           // structs that need a method isSet, because == cannot compare them
 	out     bytes.Buffer
@@ -88,6 +89,7 @@ func generate(dir string) ([]byte, error) {
 		g.printf("}\n")
 		g.writeSize(name)
 	}
+	g.writeCommands()
 	for i := 0; i < len(g.setters); i++ { // isSet may append to it
 		var set []string
 		for _, f := range g.structs[g.setters[i]] {
@@ -120,6 +122,10 @@ func (g *generator) parse(dir string) error {
 					if err = errors.Join(err, fieldErr); len(fields) > 0 {
 						g.structs[n.Name.Name] = fields
 					}
+				}
+			case *ast.ValueSpec:
+				if t, ok := n.Type.(*ast.Ident); ok && t.Name == "kind" {
+					g.kinds = append(g.kinds, n.Names[0].Name)
 				}
 			case *ast.FuncDecl:
 				if n.Recv != nil && n.Name.Name == "IsZero" {
@@ -186,6 +192,26 @@ func (g *generator) kind(t ast.Expr) string {
 		return cmp.Or(basic[t.Name], g.kind(g.types[t.Name]))
 	}
 	return ""
+}
+
+// writeCommands writes the methods of the commands, and the functions that depend on their kinds.
+func (g *generator) writeCommands() {
+	var keyless []string
+	for _, k := range g.kinds {
+		name, target := strings.TrimPrefix(k, "kind"), "c.Key"
+		if fields := g.structs[name]; len(fields) == 0 || g.kind(fields[0].typ) != key {
+			target, keyless = "Key{}", append(keyless, k)
+		}
+		g.printf("\nfunc (c *%s) kind() kind { return %s }\n\nfunc (c *%[1]s) Target() Key { return %[3]s }\n", name, k, target)
+	}
+	g.printf("\n// newCommand returns an empty command of a kind, or nil if this build has no such kind.\n")
+	g.printf("func newCommand(k kind) Command {\nswitch k {\n")
+	for _, k := range g.kinds {
+		g.printf("case %s:\nreturn new(%s)\n", k, strings.TrimPrefix(k, "kind"))
+	}
+	g.printf("}\nreturn nil\n}\n\n// keyless reports whether commands of this kind have no key.\n")
+	g.printf("func (k kind) keyless() bool {\nswitch k {\n")
+	g.printf("case %s:\nreturn true\n}\nreturn false\n}\n", strings.Join(keyless, ",\n"))
 }
 
 // isSet returns an expression that is true if a field is not zero.
