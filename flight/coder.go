@@ -361,15 +361,11 @@ func (c *coder) keyField(k byte, p *Key, present bool) {
 	switch {
 	case !present && c.next != int(k), !c.atField(k):
 	case !c.reading:
-		c.b = p.appendCBOR(c.b)
+		c.b = append(appendHead(c.b, cborText, uint64(len(p.full))), p.full...)
 	default:
 		if err := p.parse(c.readText()); err != nil {
 			c.fail(err)
 		}
 		c.nextField()
 	}
-}
-
-func (k Key) appendCBOR(b []byte) []byte {
-	return append(appendHead(b, cborText, uint64(len(k.full))), k.full...)
 }
