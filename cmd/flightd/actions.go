@@ -25,8 +25,63 @@ import (
 	"github.com/flightd/flightd/saga"
 )
 
+var actionTable = cli.Table[client.Action]{
+	Heading: []string{"ACTION", "RECOVERY", "WINDOW", "APPROVAL", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"},
+	Row: func(act *client.Action) (string, []string) {
+		lane, attempts := "", ""
+		if act.Lane != nil {
+			lane = fmt.Sprintf("%s, %d at once", act.Lane.By, max(1, act.Lane.Limit))
+		}
+		if act.Retry != nil {
+			attempts = fmt.Sprint(act.Retry.Attempts)
+		}
+		return act.Name, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), act.Approval.Text(), attempts,
+			wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy}
+	},
+}
+
 func newActionsCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("actions", "Declare, list and show the policies of actions", newActionsApplyCommand(a), newActionsListCommand(a), newActionsShowCommand(a), newActionsRemoveCommand(a))
+	return cli.CommandGroup("actions", "Declare, list and show the policies of actions",
+		newActionsApplyCommand(a),
+		&cobra.Command{
+			Use:     "ls",
+			Short:   "List the actions of the namespace that have a document",
+			Example: "  flightd actions ls",
+			RunE: actionTable.List(a, func(ctx context.Context, c *client.Client, _ []string) ([]client.Action, any, error) {
+				all, err := c.Actions(ctx)
+				return all, map[string]any{"actions": all}, err
+			}),
+		},
+		&cobra.Command{
+			Use:     "show NAME",
+			Short:   "Show the policy of an action, as apply reads it",
+			Example: "  flightd actions show charge > charge.yaml",
+			Args:    cli.ExactArgs(1, "an action"),
+			RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+				act, err := c.Action(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				text, err := fileText(act)
+				if err != nil {
+					return err
+				}
+				return a.Print(act, cli.Text("# changed %s\n%s", cli.ChangeText(act.ChangedAt.Time, act.ChangedBy, act.Reason), text), act.Name)
+			}),
+		},
+		a.Decision(&cobra.Command{
+			Use:     "rm NAME",
+			Short:   "Remove the document of an action; its jobs keep their policies",
+			Example: "  flightd actions rm charge --reason 'nobody works it any more'",
+			Args:    cli.ExactArgs(1, "an action"),
+		}, func(args []string) error {
+			return a.Confirm(false, "remove the policy of the action %s?", args[0])
+		}, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+			if err := c.DeleteAction(ctx, args[0], reason); err != nil {
+				return err
+			}
+			return a.PrintDone("removed the policy", a.Namespace, args[0], "removed the policy of the action "+args[0])
+		}))
 }
 
 // actionDocument is one document of an actions file. It embeds the type of the API, so a file accepts every field of a policy and rejects
@@ -210,7 +265,7 @@ func readActions(a *cli.App, name string) (all []actionDocument, err error) {
 
 func newActionsApplyCommand(a *cli.App) *cobra.Command {
 	var r client.ActionRequest
-	var actor string
+	var all []actionDocument
 	c := &cobra.Command{
 		Use:   "apply FILE...",
 		Short: "Declare the policies of the actions in YAML files; the same file again changes nothing",
@@ -242,31 +297,28 @@ A file may have several documents, with --- between them. - reads standard input
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []actionDocument
-			named := map[string]string{}
-			for _, name := range args {
-				files, err := readActions(a, name)
-				if err != nil {
-					return err
-				}
-				for _, f := range files {
-					if other, twice := named[f.Action]; twice {
-						return cli.UsageError("the action %s is in %s and in %s; leave one", f.Action, other, name)
-					}
-					named[f.Action] = name
-				}
-				all = append(all, files...)
-			}
-			r.Reason = cmp.Or(r.Reason, noReason)
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return applyActions(cmd.Context(), a, c, all, r) }, client.WithActor(cli.ActorName(actor)))
-		},
 	}
-	flags := c.Flags()
-	flags.BoolVar(&r.DryRun, "dry-run", false, "say what would change, and change nothing")
-	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
-	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
-	return c
+	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "say what would change, and change nothing")
+	return a.Change(c, func(args []string) error {
+		named := map[string]string{}
+		for _, name := range args {
+			files, err := readActions(a, name)
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				if other, twice := named[f.Action]; twice {
+					return cli.UsageError("the action %s is in %s and in %s; leave one", f.Action, other, name)
+				}
+				named[f.Action] = name
+			}
+			all = append(all, files...)
+		}
+		return nil
+	}, func(ctx context.Context, c *client.Client, _ []string, reason string) error {
+		r.Reason = reason
+		return applyActions(ctx, a, c, all, r)
+	})
 }
 
 // applyActions writes the documents in their order and prints what became of each. If the process dies, those before are written; the
@@ -300,69 +352,4 @@ func applyActions(ctx context.Context, a *cli.App, c *client.Client, all []actio
 		}
 	}, ids...)
 	return cmp.Or(failed, err)
-}
-
-func newActionsListCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "ls",
-		Short:   "List the actions of the namespace that have a document",
-		Example: "  flightd actions ls",
-		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
-			all, err := c.Actions(ctx)
-			if err != nil {
-				return err
-			}
-			rows, ids := [][]string{}, []string{}
-			for i := range all {
-				act := &all[i]
-				lane, attempts := "", ""
-				if act.Lane != nil {
-					lane = fmt.Sprintf("%s, %d at once", act.Lane.By, max(1, act.Lane.Limit))
-				}
-				if act.Retry != nil {
-					attempts = fmt.Sprint(act.Retry.Attempts)
-				}
-				rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), act.Approval.Text(), attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
-				ids = append(ids, act.Name)
-			}
-			return a.PrintList([]string{"ACTION", "RECOVERY", "WINDOW", "APPROVAL", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"}, rows, ids, map[string]any{"actions": all})
-		}),
-	}
-}
-
-func newActionsShowCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show the policy of an action, as apply reads it",
-		Example: "  flightd actions show charge > charge.yaml",
-		Args:    cli.ExactArgs(1, "an action"),
-		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
-			act, err := c.Action(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			text, err := fileText(act)
-			if err != nil {
-				return err
-			}
-			return a.Print(act, func(b *strings.Builder) {
-				fmt.Fprintf(b, "# changed %s by %s: %s\n%s", cli.FormatTime(act.ChangedAt.Time), cli.OneLine(act.ChangedBy), cli.OneLine(act.Reason), text)
-			}, act.Name)
-		}),
-	}
-}
-
-func newActionsRemoveCommand(a *cli.App) *cobra.Command {
-	return a.Decision(&cobra.Command{
-		Use:     "rm NAME",
-		Short:   "Remove the document of an action; its jobs keep their policies",
-		Example: "  flightd actions rm charge --reason 'nobody works it any more'",
-		Args:    cli.ExactArgs(1, "an action"),
-	}, func(args []string) error { return a.Confirm(false, "remove the policy of the action %s?", args[0]) }, func(ctx context.Context, c *client.Client, args []string, reason string) error {
-		if err := c.DeleteAction(ctx, args[0], reason); err != nil {
-			return err
-		}
-		return a.PrintDone("removed the policy", a.Namespace, args[0], "removed the policy of the action "+args[0])
-	})
 }

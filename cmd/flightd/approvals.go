@@ -17,33 +17,29 @@ import (
 
 func newApprovalsCommand(a *cli.App) *cobra.Command {
 	return cli.CommandGroup("approvals", "List, show, approve and reject the flights that need a person's approval before they act",
-		newApprovalsListCommand(a), newShowCommand(a, "approvals show refund/order-42", flight.StateAwaitingApproval,
+		listCommand(a, &flightList{
+			query: client.Query{States: []string{flight.StateAwaitingApproval.String()}}, what: "approvals",
+			read: oldest(approvalSince, "await approval", "younger one is", "younger ones are"), show: approvalTable,
+		}, &cobra.Command{
+			Short:   "List the flights that await approval, the oldest first",
+			Example: "  flightd approvals ls\n  flightd approvals ls -A                     # in all namespaces\n  flightd approvals ls --action refund",
+		}),
+		newShowCommand(a, "approvals show refund/order-42", flight.StateAwaitingApproval,
 			"Show what a flight that awaits approval will do: its input, policy, requester and deadline"),
-		newApprovalCommand(a, "approve", flight.FindingApproved, "Approve a flight: the next caller, or a worker, performs its effect", (*client.Client).Approve),
-		newApprovalCommand(a, "reject", flight.FindingRejected, "Reject a flight: it is cancelled, and its effect does not happen", (*client.Client).Reject))
+		newApprovalCommand(a, "approve", "", flight.FindingApproved,
+			"Approve a flight: the next caller, or a worker, performs its effect", (*client.Client).Approve),
+		newApprovalCommand(a, "reject", " --reason 'the customer is unknown'", flight.FindingRejected,
+			"Reject a flight: it is cancelled, and its effect does not happen", (*client.Client).Reject))
 }
 
-func newApprovalsListCommand(a *cli.App) *cobra.Command {
-	q := client.Query{States: []string{flight.StateAwaitingApproval.String()}}
-	c := &cobra.Command{
-		Use:     "ls",
-		Short:   "List the flights that await approval, the oldest first",
-		Example: "  flightd approvals ls\n  flightd approvals ls -A                     # in all namespaces\n  flightd approvals ls --action refund",
-		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return listFlights(cmd.Context(), a, q, "approvals", oldest(approvalSince, "await approval", "younger one is", "younger ones are"), func(b *strings.Builder, c *client.Client, waiting []client.Flight) {
-				inputs, now := shortInputs(cmd.Context(), c, waiting), time.Now()
-				rows := make([][]string, 0, len(waiting))
-				for i, f := range waiting {
-					r := cmp.Or(f.Approval, &wire.ApprovalRequest{})
-					rows = append(rows, []string{listedKey(&f), cli.AgeText(now.Sub(f.CreatedAt.Time)), cli.FormatTime(r.ExpiresAt.Time), cli.OneLine(r.RequestedBy), inputs[i]})
-				}
-				cli.WriteTable(b, []string{"KEY", "AGE", "DECIDE UNTIL", "REQUESTED BY", "INPUT"}, rows)
-			})
-		},
+func approvalTable(ctx context.Context, b *strings.Builder, c *client.Client, waiting []client.Flight) {
+	inputs, now := shortInputs(ctx, c, waiting), time.Now()
+	rows := make([][]string, 0, len(waiting))
+	for i, f := range waiting {
+		r := cmp.Or(f.Approval, &wire.ApprovalRequest{})
+		rows = append(rows, []string{listedKey(&f), cli.AgeText(now.Sub(f.CreatedAt.Time)), cli.FormatTime(r.ExpiresAt.Time), r.RequestedBy, inputs[i]})
 	}
-	listFlags(c.Flags(), &q)
-	return c
+	cli.WriteTable(b, []string{"KEY", "AGE", "DECIDE UNTIL", "REQUESTED BY", "INPUT"}, rows)
 }
 
 // approvalSince returns when a flight that awaits approval was submitted.
@@ -52,9 +48,7 @@ func approvalSince(f *client.Flight) time.Time { return f.CreatedAt.Time }
 // approvalCall is the client method of a decision.
 type approvalCall func(c *client.Client, ctx context.Context, id flight.ID, version string, d client.ApprovalDecision) (*client.Flight, error)
 
-func newApprovalCommand(a *cli.App, verb string, finding flight.Finding, short string, do approvalCall) *cobra.Command {
-	var d cli.OperatorFlags
-	reason := map[flight.Finding]string{flight.FindingRejected: " --reason 'the customer is unknown'"}[finding]
+func newApprovalCommand(a *cli.App, verb, reason string, finding flight.Finding, short string, do approvalCall) *cobra.Command {
 	c := &cobra.Command{
 		Use:   verb + " KEY-or-ID",
 		Short: short,
@@ -63,47 +57,34 @@ func newApprovalCommand(a *cli.App, verb string, finding flight.Finding, short s
 The input, the policy and the requester are shown first. The decision is about the version that is shown: after any change
 it is rejected. The first decision counts. The same one again changes nothing, and another one is told who decided.`,
 		Example: "  flightd approvals " + verb + " refund/order-42" + reason,
-		Args:    cli.ExactArgs(1, "a key or an id"),
 
 		Annotations: map[string]string{statesAnnotation: flight.StateAwaitingApproval.String()},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if finding == flight.FindingRejected {
-				if err := d.Check(); err != nil {
-					return err
-				}
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				return decideApproval(cmd.Context(), a, c, args[0], verb, finding, func(id flight.ID, version string) (*client.Flight, error) {
-					return do(c, cmd.Context(), id, version, client.ApprovalDecision{Reason: d.Reason})
-				})
-			}, client.WithActor(cli.ActorName(d.Actor)))
-		},
 	}
-	d.Add(c.Flags())
+	decide := func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		return decideApproval(ctx, a, c, args[0], verb, finding, func(id flight.ID, version string) (*client.Flight, error) {
+			return do(c, ctx, id, version, client.ApprovalDecision{Reason: reason})
+		})
+	}
 	if finding == flight.FindingApproved {
-		c.Flags().Lookup("reason").Usage = "the reason for the decision; recorded"
+		return a.Optional(c, "the reason for the decision; recorded", "", nil, decide)
 	}
-	return c
+	return a.Decision(c, nil, decide)
 }
 
 // decideApproval shows a flight that awaits approval, asks, and decides about the version that was shown.
 func decideApproval(ctx context.Context, a *cli.App, c *client.Client, word, verb string, finding flight.Finding, do func(id flight.ID, version string) (*client.Flight, error)) error {
-	f, err := a.FindFlight(ctx, c, word, false)
-	if err != nil {
-		return err
-	}
-	id, err := flight.ParseID(f.ID)
+	f, id, err := a.FindFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}
 	if f.State != flight.StateAwaitingApproval.String() {
-		s := f.Resolution
-		switch decided := s != nil && isApproval(s); {
-		case decided && s.Result == finding.String():
-			a.Say("%s: already %s %s; it is %s", displayKey(f), s.Result, decidedText(s), f.State)
-			return writeFlight(a, f)
-		case decided:
-			return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("%s: already %s %s; it is %s", displayKey(f), s.Result, decidedText(s), f.State), Hint: "run flightd why " + f.Key}
+		if s := f.Resolution; s != nil && isApproval(s) {
+			already := fmt.Errorf("%s: already %s %s; it is %s", displayKey(f), s.Result, decidedText(s), f.State)
+			if s.Result == finding.String() {
+				a.Say("%v", already)
+				return writeFlight(a, f)
+			}
+			return &cli.Error{Code: cli.ExitFailed, Err: already, Hint: "run flightd why " + f.Key}
 		}
 		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("%s does not await approval: it is %s", displayKey(f), f.State), Hint: "run flightd why " + f.Key + " to see its history"}
 	}

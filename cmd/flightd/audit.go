@@ -7,16 +7,20 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // maxAuditPage is the largest page that audit ls asks for.
 const maxAuditPage = 100
 
-func newAuditCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("audit", "Show who decided what, when and why", newAuditListCommand(a))
+var auditTable = cli.Table[wire.AuditEntry]{
+	Heading: []string{"AT", "VERB", "NAMESPACE", "SUBJECT", "ACTOR", "REASON"},
+	Row: func(e *wire.AuditEntry) (string, []string) {
+		return e.Version, []string{cli.FormatTime(e.At.Time), e.Verb, e.Namespace, e.Subject, e.Actor, e.Reason}
+	},
 }
 
-func newAuditListCommand(a *cli.App) *cobra.Command {
+func newAuditCommand(a *cli.App) *cobra.Command {
 	var limit int
 	var verb string
 	c := &cobra.Command{
@@ -24,39 +28,30 @@ func newAuditListCommand(a *cli.App) *cobra.Command {
 		Short: "List the decisions of operators and administrators, the newest first",
 		Example: `  flightd audit ls
   flightd audit ls --verb resolve --limit 1000 -o json`,
-		Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return cli.UsageError("--limit %d: at least 1", limit)
+		PreRunE: func(*cobra.Command, []string) error { return checkLimit(limit) },
+		RunE: auditTable.List(a, func(ctx context.Context, c *client.Client, _ []string) ([]wire.AuditEntry, any, error) {
+			entries, next, err := cli.Pages(limit, maxAuditPage, "", func(before string, limit int) ([]wire.AuditEntry, string, error) {
+				page, err := c.Audit(ctx, before, verb, limit)
+				if err != nil {
+					return nil, "", err
+				}
+				return page.Entries, page.Next, nil
+			})
+			if next != "" && (a.Format == "table" || a.Format == "id") {
+				a.Say("there may be more; raise --limit to see them")
 			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return listAudit(cmd.Context(), a, c, verb, limit) })
-		},
+			return entries, client.AuditPage{Entries: entries, Next: next}, err
+		}),
 	}
 	c.Flags().IntVar(&limit, "limit", 100, "list at most this many")
 	c.Flags().StringVar(&verb, "verb", "", "only this verb")
-	return acceptAllNamespaces(c)
+	return cli.CommandGroup("audit", "Show who decided what, when and why", acceptAllNamespaces(c))
 }
 
-func listAudit(ctx context.Context, a *cli.App, c *client.Client, verb string, limit int) error {
-	var all client.AuditPage
-	for len(all.Entries) < limit {
-		page, err := c.Audit(ctx, all.Next, verb, min(limit-len(all.Entries), maxAuditPage))
-		if err != nil {
-			return err
-		}
-		all.Entries, all.Next = append(all.Entries, page.Entries...), page.Next
-		if page.Next == "" {
-			break
-		}
+// checkLimit rejects a --limit below 1.
+func checkLimit(limit int) error {
+	if limit < 1 {
+		return cli.UsageError("--limit %d: at least 1", limit)
 	}
-	all.Entries = all.Entries[:min(limit, len(all.Entries))]
-	rows, ids := [][]string{}, []string{}
-	for _, e := range all.Entries {
-		rows = append(rows, []string{cli.FormatTime(e.At.Time), e.Verb, e.Namespace, e.Subject, e.Actor, e.Reason})
-		ids = append(ids, e.Version)
-	}
-	if all.Next != "" && (a.Format == "table" || a.Format == "id") {
-		a.Say("there may be more; raise --limit to see them")
-	}
-	return a.PrintList([]string{"AT", "VERB", "NAMESPACE", "SUBJECT", "ACTOR", "REASON"}, rows, ids, all)
+	return nil
 }

@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
@@ -48,7 +50,6 @@ starts with --cluster alone. Sessions end: a key whose effect may be under way i
 		Example: `  flightd cluster found --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
   flightd cluster found --from /var/lib/flightd --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
   flightd serve --cluster cluster/a                    # at the host of node a, after the copy`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
 				return cli.UsageError("--out is missing: name a new directory")
@@ -194,4 +195,89 @@ func printCluster(a *cli.App, made *madeCluster) error {
 		rows = append(rows, []string{n.Name, n.Address, n.Etcd, n.Directory, n.Start})
 	}
 	return a.PrintList([]string{"NODE", "ADDRESS", "ETCD", "COPY TO THE NODE", "START IT WITH"}, rows, []string{made.ClusterID}, made)
+}
+
+func newClusterReplaceCommand(a *cli.App) *cobra.Command {
+	var ca, out string
+	request := client.ReplaceNode{}
+	c := &cobra.Command{
+		Use:   "replace NODE --ca DIR --out NEW --reason WHY",
+		Short: "Replace a node that lost its disk by a new one",
+		Long: `Makes a new directory for node NODE, as flightd cluster found does, and tells the cluster that the node with this certificate takes
+the place of the one before. --ca is the directory with ca.crt and ca.key that flightd cluster found has made.
+
+Then copy NEW to the host, and start the node with it and with an empty data directory: it gets the ledger from the others and votes
+when it has it. flightd cluster status shows a problem of the node until then. From the command on, the certificate and the data
+directory of the node before are refused for ever. A repeat with the same --out changes nothing.
+
+The others must be a majority. Nodes that vote are replaced one after the other. The node keeps its name and its address; give the name in the
+address to the new host if the node moves.`,
+		Example: `  flightd cluster replace c --ca cluster --out cluster/c-2 --reason 'the disk of c died' --yes
+  flightd serve --cluster cluster/c-2 --data /var/lib/flightd      # at the host of node c, after the copy`,
+		Args: cli.ExactArgs(1, "a node"),
+	}
+	c.Flags().StringVar(&ca, "ca", "", "directory with ca.crt and ca.key")
+	c.Flags().StringVar(&out, "out", "", "new directory for the directory of the node")
+	c.Flags().BoolVar(&request.WhileRunning, "while-running", false, "also if the node runs; it is cut off at once")
+	return a.Decision(c, func(args []string) error {
+		if ca == "" || out == "" {
+			return cli.UsageError("--ca and --out are needed: the directory that flightd cluster found has made, and a new one")
+		}
+		return a.Confirm(true, "From now on the data directory of node %s is refused for ever. Replace the node?", args[0])
+	}, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		request.Reason = reason
+		return replaceNode(ctx, a, c, args[0], ca, out, request)
+	})
+}
+
+// replaceNode makes the directory first: the cluster never waits for a certificate that nobody has. If the process dies in
+// between, a repeat takes the directory that is there. After a rejection a directory that this call has
+// made is removed.
+func replaceNode(ctx context.Context, a *cli.App, c *client.Client, name, ca, out string, request client.ReplaceNode) error {
+	state, err := c.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	nodes := make([]peer.Node, 0, len(state.Nodes))
+	for _, n := range state.Nodes {
+		nodes = append(nodes, peer.Node{Name: n.Name, Address: n.Address, Etcd: n.Etcd})
+	}
+	_, statErr := os.Stat(out)
+	made, err := peer.Replace(ca, out, state.ID, name, nodes)
+	if errors.As(err, new(*fs.PathError)) {
+		return &cli.Error{Code: cli.ExitConfig, Err: err}
+	}
+	if err != nil {
+		return cli.UsageError("%w", err)
+	}
+	request.Certificate = made.Certificate()
+	if _, err := c.ReplaceNode(ctx, name, request); err != nil {
+		if problem, ok := errors.AsType[*client.Error](err); ok && problem.Problem.Status < 500 && errors.Is(statErr, fs.ErrNotExist) {
+			err = errors.Join(err, os.RemoveAll(out))
+		}
+		return err
+	}
+	a.Say("node %s is being replaced: copy the directory to its host, remove it here, and start the node with an empty data directory", name)
+	return printCluster(a, &madeCluster{ClusterID: made.ClusterID, Nodes: []madeNode{describeNode(made)}})
+}
+
+func newClusterRaiseLeaseEpochCommand(a *cli.App) *cobra.Command {
+	return a.Decision(&cobra.Command{
+		Use:   "raise-lease-epoch --reason WHY",
+		Short: "Accept an etcd that has lost data, in a cluster that runs",
+		Long: `Accepts an etcd that knows less than the ledger, for example after it was restored from a snapshot. Until then nothing opens.
+
+All sessions end. Attempts that were open are not taken over before their holders must have ended: that takes the longest session,
+time-out and settle delay together. No receipt is lost. If etcd has lost nothing, this changes nothing.`,
+		Example: `  flightd cluster raise-lease-epoch --reason 'etcd was restored from its snapshot of noon'`,
+	}, func(_ []string) error {
+		return a.Confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?")
+	}, func(ctx context.Context, c *client.Client, _ []string, reason string) error {
+		state, err := c.RaiseLeaseEpoch(ctx, reason)
+		if err != nil {
+			return err
+		}
+		a.Say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
+		return a.PrintUnlessTable(fmt.Sprint(state.Epoch), state)
+	})
 }

@@ -30,7 +30,6 @@ The exit code is 0 if the cluster is whole: a node leads, and every node answers
 		Example: `  flightd cluster status
   flightd cluster status --wait 60s      # until the cluster is whole
   flightd cluster status -o json`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(cmd.Context(), func(c *client.Client) error { return clusterStatus(cmd.Context(), a, c, wait) })
 		},

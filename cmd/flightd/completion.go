@@ -21,8 +21,11 @@ const completionTimeout = 700 * time.Millisecond
 const maxCompletions = 100
 
 // completeAll sets the completion of every command and flag below cmd: keys for KEY-or-ID, the allowed words of a flag,
-// and file names only for FILE.
+// and file names only for FILE. It also sets the arguments that a command takes by its usage line.
 func completeAll(a *cli.App, cmd *cobra.Command) {
+	if cmd.Args == nil && cmd.Runnable() {
+		cmd.Args = cli.ArgsOf(cmd)
+	}
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
 		switch name := strings.TrimPrefix(cmd.CommandPath(), "flightd "); {
 		case name == "work" || name == "submit":

@@ -23,7 +23,6 @@ user and password of an address: a secret is never printed.`,
 		Example: `  flightd config show --origin
   flightd config show --origin -c /etc/flightd/flightd.yaml
   flightd config show -o yaml > ~/.config/flightd/config.yaml`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return showConfig(a, origin) },
 	}
 	c.Flags().BoolVar(&origin, "origin", false, "show the source of each setting")
@@ -78,7 +77,6 @@ func newConfigPathCommand(a *cli.App) *cobra.Command {
 		Use:     "path",
 		Short:   "Print the path of the settings file",
 		Example: "  ${EDITOR:-vi} \"$(flightd config path)\"",
-		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = a.ResolveSettings(cmd) // the path of an invalid file is printed, too
 			return a.PrintLine(a.Config.Path, map[string]string{"path": a.Config.Path})

@@ -60,7 +60,7 @@ const deciding = 8
 
 // decideMany lists the selected flights, asks a person, and makes the decision about each of them, if it is still at the version
 // that was listed. If the process dies, some are decided; the rest can be selected again.
-func (s *selection) decideMany(ctx context.Context, a *cli.App, c *client.Client, meaning string, show func(*strings.Builder, *client.Client, []client.Flight), do func(id flight.ID, f *client.Flight) error) error {
+func (s *selection) decideMany(ctx context.Context, a *cli.App, c *client.Client, meaning string, show flightTableWriter, do func(id flight.ID, f *client.Flight) error) error {
 	if err := checkPrefix(a, s.q.KeyPrefix, false); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (s *selection) decideMany(ctx context.Context, a *cli.App, c *client.Client
 	if len(flights) > 0 && !a.Yes {
 		var b strings.Builder
 		shown := flights[:min(3, len(flights))]
-		show(&b, c, shown)
+		show(ctx, &b, c, shown)
 		if rest := len(flights) - len(shown); rest > 0 {
 			fmt.Fprintf(&b, "and %d more\n", rest)
 		}

@@ -23,7 +23,6 @@ The exit code is 0 if every check is ok or skipped, 69 if no server answers, and
 		Example: `  flightd doctor
   flightd doctor --data /var/lib/flightd -o json
   flightd doctor -o id                # only the names of checks with a warning or failure`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return doctor.Run(cmd.Context(), a) },
 	}
 	c.Flags().String("data", "", "data directory whose disk is measured (the server's, if it is on this machine)")

@@ -1,24 +1,41 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func newDoubtCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", newDoubtListCommand(a),
-		newShowCommand(a, "doubt show charge/order-42", flight.StateInDoubt, "Show everything stored about one flight in doubt: history, input, receipt"), newDoubtResolveCommand(a))
+	return cli.CommandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened",
+		listCommand(a, &flightList{
+			query: client.Query{States: []string{flight.StateInDoubt.String()}}, what: "doubts",
+			read: oldest(doubtSince, "are in doubt", "younger doubt is", "younger doubts are"), show: showDoubts,
+		}, &cobra.Command{
+			Short: "List the flights in doubt, the oldest doubt first",
+			Long: `Lists the flights in doubt, the oldest doubt first: its age since the end of its last attempt, how many other calls were
+answered without another effect and when the last one came, the beginning of the input, and the cause.`,
+			Example: "  flightd doubt ls\n  flightd doubt ls -A                     # in all namespaces\n  flightd doubt ls --action charge --since 7d\n" +
+				"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
+		}),
+		newShowCommand(a, "doubt show charge/order-42", flight.StateInDoubt, "Show everything stored about one flight in doubt: history, input, receipt"),
+		newDoubtResolveCommand(a))
 }
 
 // newShowCommand returns the command that shows everything about a flight in a state.
@@ -27,7 +44,6 @@ func newShowCommand(a *cli.App, example string, state flight.State, short string
 		Use:     "show KEY-or-ID",
 		Short:   short,
 		Example: "  flightd " + example,
-		Args:    cli.ExactArgs(1, "a key or an id"),
 
 		Annotations: map[string]string{statesAnnotation: state.String()},
 		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
@@ -80,9 +96,7 @@ first. A flight that changes meanwhile is skipped and counted.
 			}
 			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				if len(args) == 0 {
-					return many.decideMany(cmd.Context(), a, c, meaning, func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
-						doubtTable(b, doubts, shortInputs(cmd.Context(), c, doubts), time.Now())
-					}, func(id flight.ID, f *client.Flight) error {
+					return many.decideMany(cmd.Context(), a, c, meaning, showDoubts, func(id flight.ID, f *client.Flight) error {
 						_, err := c.Resolve(cmd.Context(), id, f.Version, r)
 						return err
 					})
@@ -98,7 +112,7 @@ first. A flight that changes meanwhile is skipped and counted.
 	flags.StringVar(&v.receipt, "receipt", "", "with --happened: the body of the receipt; @FILE reads a file, @- standard input")
 	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the provider's id of the effect")
 	flags.BoolVar(&v.noReceipt, "no-receipt", false, "with --happened: there is neither a receipt nor an external id")
-	v.Add(flags)
+	v.Add(flags, cli.DecisionReason)
 	many.add(c)
 	return c
 }
@@ -174,11 +188,7 @@ func resultText(result string) string {
 }
 
 func resolveDoubt(ctx context.Context, a *cli.App, c *client.Client, word string, r client.ResolveRequest, meaning string) error {
-	f, err := a.FindFlight(ctx, c, word, false)
-	if err != nil {
-		return err
-	}
-	id, err := flight.ParseID(f.ID)
+	f, id, err := a.FindFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}
@@ -190,4 +200,106 @@ func resolveDoubt(ctx context.Context, a *cli.App, c *client.Client, word string
 	}
 	a.Say("%s: %s", displayKey(f), stateText(f))
 	return writeFlight(a, f)
+}
+
+// oldest returns the listReader that lists flights by their age, the oldest first: since is the beginning of the age, state what the
+// flights do, and singular and plural are the words for those beyond the limit. The server lists flights by their creation, so all are
+// read, up to MaxListed.
+func oldest(since func(*client.Flight) time.Time, state, singular, plural string) listReader {
+	return func(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
+		limit := q.Limit
+		q.Limit = max(limit, cli.MaxListed)
+		all, next, err := cli.ListPages(ctx, c, q)
+		if err != nil {
+			return page, "", err
+		}
+		slices.SortStableFunc(all, func(x, y client.Flight) int { return since(&x).Compare(since(&y)) })
+		page.Flights = all[:min(limit, len(all))]
+		switch rest := len(all) - len(page.Flights); {
+		case next != "":
+			more = fmt.Sprintf("more than %d flights %s, and perhaps not the oldest are listed", len(all), state)
+		case rest > 0:
+			more = cli.Pluralize(rest, singular, plural) + " not listed; raise --limit to see all"
+		}
+		return page, more, nil
+	}
+}
+
+// doubtSince returns when the last attempt of a doubt ended.
+func doubtSince(f *client.Flight) time.Time {
+	if l := f.LastAttempt; l != nil && !l.ClosedAt.IsZero() {
+		return l.ClosedAt.Time
+	}
+	return f.CreatedAt.Time
+}
+
+func showDoubts(ctx context.Context, b *strings.Builder, c *client.Client, doubts []client.Flight) {
+	doubtTable(b, doubts, shortInputs(ctx, c, doubts), time.Now())
+}
+
+// doubtTable prints doubts with the beginning of their inputs.
+func doubtTable(b *strings.Builder, doubts []client.Flight, inputs []string, now time.Time) {
+	rows := make([][]string, 0, len(doubts))
+	for i, f := range doubts {
+		calls := "0"
+		if d := f.Duplicates; d != nil {
+			calls = fmt.Sprintf("%d, %s ago", d.Count, cli.AgeText(now.Sub(d.LastAt.Time)))
+		}
+		rows = append(rows, []string{listedKey(&f), cli.AgeText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
+	}
+	cli.WriteTable(b, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
+}
+
+// maxShortInput bounds the characters of an input in the list of doubts.
+const maxShortInput = 40
+
+// shortInputs returns the beginnings of the inputs of flights, or "" where there is none, or where it cannot be read.
+func shortInputs(ctx context.Context, c *client.Client, flights []client.Flight) []string {
+	inputs := make([]string, len(flights))
+	var readers sync.WaitGroup // waited for below
+	slots := make(chan struct{}, 8)
+	for i := range flights {
+		slots <- struct{}{}
+		readers.Go(func() {
+			defer func() { <-slots }()
+			inputs[i] = shortInput(ctx, c, flights[i].ID)
+		})
+	}
+	readers.Wait()
+	return inputs
+}
+
+func shortInput(ctx context.Context, c *client.Client, id string) string {
+	parsed, err := flight.ParseID(id)
+	if err != nil {
+		return ""
+	}
+	in, err := c.Input(ctx, parsed)
+	switch {
+	case errors.As(err, new(*effect.Missing)) || client.CodeOf(err) == wire.Expired:
+		return ""
+	case err != nil:
+		return "(unreadable)"
+	}
+	text, isText := textOf(in.Data, false)
+	if !isText {
+		return fmt.Sprintf("(%s of %s)", cli.Pluralize(len(in.Data), "byte", "bytes"), cmp.Or(in.ContentType, "unknown type"))
+	}
+	words := []rune(strings.Join(strings.Fields(text), " "))
+	if len(words) > maxShortInput {
+		words = append(words[:maxShortInput-1], '…')
+	}
+	return string(words)
+}
+
+// doubtCause returns the known cause of a doubt. The cause of recovery hold is omitted: it is the same in every row.
+func doubtCause(f *client.Flight) string {
+	switch l := f.LastAttempt; {
+	case l == nil || l.Error == "":
+		return f.Cause
+	case f.Recovery == flight.RecoveryHold.String():
+		return l.Error
+	default:
+		return l.Error + "; " + f.Cause
+	}
 }

@@ -28,7 +28,6 @@ duplicates.`,
   flightd drill --only after-effect                # one point, every victim, every recovery
   flightd drill --only caller,verify -o json
   flightd drill --without-flightd                  # the control: it must fail`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDrill(cmd.Context(), a, cfg) },
 	}
 	flags := c.Flags()
@@ -84,7 +83,6 @@ func newDrillCRMCommand(a *cli.App) *cobra.Command {
 		Use:    "crm",
 		Short:  "Run the CRM of a drill",
 		Hidden: true,
-		Args:   cli.ExactArgs(0, "no arguments"),
 		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.In, a.Out) },
 	}
 }
@@ -97,7 +95,6 @@ func newDrillCallerCommand(a *cli.App) *cobra.Command {
 		Use:    "caller",
 		Short:  "Run one caller of a drill",
 		Hidden: true,
-		Args:   cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if cfg.Crash, err = crashpoint.Parse(a.Env(crashpoint.Env)); err != nil {

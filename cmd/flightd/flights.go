@@ -18,8 +18,38 @@ import (
 )
 
 func newFlightsCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("flights", "List, show, watch and wait for flights; cancel, retry, redact and free them",
-		newFlightsListCommand(a), newFlightsGetCommand(a), newFlightsWatchCommand(a), newFlightsWaitCommand(a),
+	ls := flightList{what: "flights", read: newestFlights, show: flightTable}
+	list := listCommand(a, &ls, &cobra.Command{
+		Short: "List flights, the newest first",
+		Example: `  flightd flights ls --state in_doubt,running
+  flightd flights ls --action charge --since 1h -o json
+  flightd flights ls --contains order-42
+  flightd flights ls --external-id ch_17`,
+	})
+	flags := list.Flags()
+	flags.StringVar(&ls.query.Cursor, "cursor", "", "list the page after this position, which the page before names")
+	flags.StringVar(&ls.query.Contains, "contains", "", "only full keys with this text in them")
+	flags.StringVar(&ls.query.ExternalID, "external-id", "", "only flights with this external id in their receipt or in evidence")
+	flags.StringSliceVar(&ls.query.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
+	return cli.CommandGroup("flights", "List, show, watch and wait for flights; cancel, retry, redact and free them", list,
+		&cobra.Command{
+			Use:   "get KEY-or-ID",
+			Short: "Show one flight, with its input and its receipt",
+			Example: `  flightd flights get charge/order-42
+  flightd flights get fl_abc… -o json`,
+			RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+				f, _, err := a.FindFlight(ctx, c, args[0], false)
+				if err != nil {
+					return err
+				}
+				w := readFullFlight(ctx, a, c, f)
+				return a.Print(w, func(b *strings.Builder) {
+					cli.WriteTable(b, []string{"FLIGHT", f.ID}, flightRows(f))
+					w.write(b, cli.HideUser(a.Servers[0]))
+				}, f.ID)
+			}),
+		},
+		newFlightsWatchCommand(a), newFlightsWaitCommand(a),
 		newOperatorCommand(a, "cancel", "scheduled ready awaiting_approval running waiting in_doubt", "Cancel a flight; a running attempt is asked to stop",
 			false, "cancel %s?", (*client.Client).Cancel),
 		newRetryCommand(a),
@@ -27,38 +57,6 @@ func newFlightsCommand(a *cli.App) *cobra.Command {
 			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
 		newOperatorCommand(a, "free", "", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
 			true, "free %s, so that the next call with it acts, although the effect may have happened?", (*client.Client).Free))
-}
-
-func newFlightsListCommand(a *cli.App) *cobra.Command {
-	var q client.Query
-	c := &cobra.Command{
-		Use:   "ls",
-		Short: "List flights, the newest first",
-		Example: `  flightd flights ls --state in_doubt,running
-  flightd flights ls --action charge --since 1h -o json
-  flightd flights ls --contains order-42
-  flightd flights ls --external-id ch_17`,
-		Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return listFlights(cmd.Context(), a, q, "flights", newestFlights, flightTable)
-		},
-	}
-	flags := c.Flags()
-	flags.StringVar(&q.Cursor, "cursor", "", "list the page after this position, which the page before names")
-	flags.StringVar(&q.Contains, "contains", "", "only full keys with this text in them")
-	flags.StringVar(&q.ExternalID, "external-id", "", "only flights with this external id in their receipt or in evidence")
-	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
-	listFlags(flags, &q)
-	return c
-}
-
-// listFlags adds the flags of every command that lists flights.
-func listFlags(flags *pflag.FlagSet, q *client.Query) {
-	allNamespacesFlag(flags, &q.AllNamespaces)
-	flags.StringVar(&q.Action, "action", "", "only keys with this name")
-	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
-	flags.Var((*cli.SinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
-	flags.IntVar(&q.Limit, "limit", 100, "list at most this many")
 }
 
 // allNamespacesFlag adds the flag of every command that reads a namespace.
@@ -107,16 +105,32 @@ func newestFlights(ctx context.Context, c *client.Client, q client.Query) (page 
 	return page, more, err
 }
 
-// listFlights prints the flights of a query; what is the plural noun for them, and show prints them as a table.
-func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, read listReader, show func(*strings.Builder, *client.Client, []client.Flight)) error {
-	if q.Limit <= 0 {
-		return cli.UsageError("--limit %d: at least 1", q.Limit)
+// flightTableWriter prints flights as a table.
+type flightTableWriter func(ctx context.Context, b *strings.Builder, c *client.Client, flights []client.Flight)
+
+// flightList is a list of flights: what is the plural noun for them.
+type flightList struct {
+	query client.Query
+	what  string
+	read  listReader
+	show  flightTableWriter
+}
+
+// listCommand completes a command that lists flights.
+func listCommand(a *cli.App, l *flightList, c *cobra.Command) *cobra.Command {
+	q := &l.query
+	c.Use = "ls"
+	flags := c.Flags()
+	allNamespacesFlag(flags, &q.AllNamespaces)
+	flags.StringVar(&q.Action, "action", "", "only keys with this name")
+	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
+	flags.Var((*cli.SinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
+	flags.IntVar(&q.Limit, "limit", 100, "list at most this many")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		return cmp.Or(checkLimit(q.Limit), checkPrefix(a, q.KeyPrefix, q.AllNamespaces))
 	}
-	if err := checkPrefix(a, q.KeyPrefix, q.AllNamespaces); err != nil {
-		return err
-	}
-	return a.WithClient(ctx, func(c *client.Client) error {
-		page, more, err := read(ctx, c, q)
+	c.RunE = a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+		page, more, err := l.read(ctx, c, *q)
 		if err != nil {
 			return err
 		}
@@ -124,17 +138,18 @@ func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, r
 			a.Say("%s", more)
 		}
 		if len(page.Flights) == 0 && a.Format == "table" {
-			printEmptyList(a, what, q.AllNamespaces)
+			printEmptyList(a, l.what, q.AllNamespaces)
 		}
 		var ids []string
 		for _, f := range page.Flights {
 			ids = append(ids, f.ID)
 		}
-		return a.Print(page, func(b *strings.Builder) { show(b, c, page.Flights) }, ids...)
+		return a.Print(page, func(b *strings.Builder) { l.show(ctx, b, c, page.Flights) }, ids...)
 	})
+	return c
 }
 
-func flightTable(b *strings.Builder, _ *client.Client, flights []client.Flight) {
+func flightTable(_ context.Context, b *strings.Builder, _ *client.Client, flights []client.Flight) {
 	rows := make([][]string, 0, len(flights))
 	for _, f := range flights {
 		rows = append(rows, []string{listedKey(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
@@ -160,27 +175,6 @@ func listedKey(f *client.Flight) string {
 		return string(key)
 	}
 	return string(key[:maxListedKey/2]) + "…" + string(key[len(key)-maxListedKey/2+1:])
-}
-
-func newFlightsGetCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "get KEY-or-ID",
-		Short: "Show one flight, with its input and its receipt",
-		Example: `  flightd flights get charge/order-42
-  flightd flights get fl_abc… -o json`,
-		Args: cli.ExactArgs(1, "a key or an id"),
-		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
-			f, err := a.FindFlight(ctx, c, args[0], false)
-			if err != nil {
-				return err
-			}
-			w := readFullFlight(ctx, a, c, f)
-			return a.Print(w, func(b *strings.Builder) {
-				cli.WriteTable(b, []string{"FLIGHT", f.ID}, flightRows(f))
-				w.write(b, cli.HideUser(a.Servers[0]))
-			}, f.ID)
-		}),
-	}
 }
 
 // writeFlight prints one flight.
@@ -273,27 +267,25 @@ func freedBy(f *client.Flight) string {
 func newRetryCommand(a *cli.App) *cobra.Command {
 	const states = "failed cancelled"
 	many := &selection{states: strings.Fields(states)}
-	c := newOperatorCommand(a, "retry", states, "Let a flight, or many, that ended without a receipt run again", true, "let %s run again?", (*client.Client).Retry)
-	c.Use = "retry (KEY-or-ID | --action NAME | --prefix KEY | --since TIME | --state STATE)"
-	c.Example += "\n  flightd flights retry --action charge --state failed --since 1h --reason 'the bank is back'   # asks first, with their number"
-	one := c.RunE
-	many.add(c)
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
-			return one(cmd, args)
-		}
-		d := cli.OperatorFlags{Reason: cmd.Flag("reason").Value.String(), Actor: cmd.Flag("actor").Value.String()}
-		if err := d.Check(); err != nil {
-			return err
-		}
-		return a.WithClient(cmd.Context(), func(c *client.Client) error {
-			return many.decideMany(cmd.Context(), a, c, "let them run again", flightTable, func(id flight.ID, f *client.Flight) error {
-				_, err := c.Retry(cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.Reason})
-				return err
-			})
-		}, client.WithActor(cli.ActorName(d.Actor)))
+	one := decideOne(a, true, "let %s run again?", (*client.Client).Retry)
+	c := &cobra.Command{
+		Use:   "retry (KEY-or-ID | --action NAME | --prefix KEY | --since TIME | --state STATE)",
+		Short: "Let a flight, or many, that ended without a receipt run again",
+		Example: operatorExample("retry") +
+			"\n  flightd flights retry --action charge --state failed --since 1h --reason 'the bank is back'   # asks first, with their number",
+
+		Annotations: map[string]string{statesAnnotation: states},
 	}
-	return c
+	many.add(c)
+	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		if len(args) == 1 {
+			return one(ctx, c, args, reason)
+		}
+		return many.decideMany(ctx, a, c, "let them run again", flightTable, func(id flight.ID, f *client.Flight) error {
+			_, err := c.Retry(ctx, id, f.Version, client.OperatorRequest{Key: f.Key, Reason: reason})
+			return err
+		})
+	})
 }
 
 // operatorCall is a client method that carries out an operator's decision on one flight.
@@ -305,16 +297,20 @@ func newOperatorCommand(a *cli.App, verb, states, short string, irreversible boo
 	return a.Decision(&cobra.Command{
 		Use:     verb + " KEY-or-ID",
 		Short:   short,
-		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
-		Args:    cli.ExactArgs(1, "a key or an id"),
+		Example: operatorExample(verb),
 
 		Annotations: map[string]string{statesAnnotation: states},
-	}, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
-		f, err := a.FindFlight(ctx, c, args[0], true)
-		if err != nil {
-			return err
-		}
-		id, err := flight.ParseID(f.ID)
+	}, nil, decideOne(a, irreversible, question, do))
+}
+
+func operatorExample(verb string) string {
+	return fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb)
+}
+
+// decideOne asks about one flight, and carries out the decision.
+func decideOne(a *cli.App, irreversible bool, question string, do operatorCall) cli.Ask {
+	return func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		f, id, err := a.FindFlight(ctx, c, args[0], true)
 		if err != nil {
 			return err
 		}
@@ -326,5 +322,5 @@ func newOperatorCommand(a *cli.App, verb, states, short string, irreversible boo
 		}
 		a.Say("%s: %s", displayKey(f), stateText(f))
 		return writeFlight(a, f)
-	})
+	}
 }

@@ -24,9 +24,8 @@ func newFlightsWaitCommand(a *cli.App) *cobra.Command {
 The exit code is 0 if it succeeded, 1 if it was refused, failed or was cancelled, 76 if a person must resolve it, and 75 if
 it has not ended when --wait is over.`,
 		Example: "  flightd flights wait charge/order-42\n  flightd flights wait charge/order-42 --wait 30s",
-		Args:    cli.ExactArgs(1, "a key or an id"),
 		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
-			f, err := a.FindFlight(ctx, c, args[0], false)
+			f, _, err := a.FindFlight(ctx, c, args[0], false)
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -13,13 +12,50 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
+var namespaceTable = cli.Table[client.Namespace]{
+	Heading: []string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"},
+	Row: func(n *client.Namespace) (string, []string) {
+		row := []string{n.Name}
+		for _, number := range [...]int64{n.OpensPerSecond, n.Burst, n.MaxOpen, n.MaxFlights, n.MaxWaits, n.MaxStreams, n.Open, n.Stored} {
+			row = append(row, strconv.FormatInt(number, 10))
+		}
+		return n.Name, row
+	},
+}
+
 func newNamespaceCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("namespace", "Set, list and remove the limits of namespaces, and copy receipts", newNamespaceSetCommand(a), newNamespaceListCommand(a), newNamespaceRemoveCommand(a), newNamespaceCopyCommand(a))
+	return cli.CommandGroup("namespace", "Set, list and remove the limits of namespaces, and copy receipts",
+		newNamespaceSetCommand(a),
+		acceptAllNamespaces(&cobra.Command{
+			Use:     "ls",
+			Short:   "List the namespaces that hold flights or declare limits, with the limits in force and their use",
+			Example: "  flightd namespace ls",
+			RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+				all, err := c.Namespaces(ctx)
+				if err != nil {
+					return err
+				}
+				return namespaceTable.Print(a, all.Namespaces, all)
+			}),
+		}),
+		a.Decision(&cobra.Command{
+			Use:     "rm NAME",
+			Short:   "Remove the limits of a namespace; its flights and tokens stay",
+			Example: "  flightd namespace rm billing --reason 'the defaults are enough'",
+			Args:    cli.ExactArgs(1, "a namespace"),
+		}, func(args []string) error {
+			return a.Confirm(false, "remove %s?", limitsText(args[0]))
+		}, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+			if err := c.DeleteNamespace(ctx, args[0], reason); err != nil {
+				return err
+			}
+			return a.PrintDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
+		}),
+		newNamespaceCopyCommand(a))
 }
 
 func newNamespaceSetCommand(a *cli.App) *cobra.Command {
 	var r client.NamespaceRequest
-	var actor string
 	c := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Set the limits of a namespace",
@@ -29,19 +65,6 @@ every limit. A server without credentials, such as flightd dev, applies no limit
 		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400
   flightd namespace set '*' --max-flights 1000000        # for namespaces without limits of their own`,
 		Args: cli.ExactArgs(1, "a namespace"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.NamespaceLimits == (client.NamespaceLimits{}) {
-				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("no limit is given"), Hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
-			}
-			r.Reason = cmp.Or(r.Reason, noReason)
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				n, err := c.SetNamespace(cmd.Context(), args[0], r)
-				if err != nil {
-					return err
-				}
-				return printNamespaces(a, []client.Namespace{*n}, n)
-			}, client.WithActor(cli.ActorName(actor)))
-		},
 	}
 	flags := c.Flags()
 	flags.Int64Var(&r.OpensPerSecond, "opens-per-second", 0, "opens and new sessions per second, at one node")
@@ -50,38 +73,20 @@ every limit. A server without credentials, such as flightd dev, applies no limit
 	flags.Int64Var(&r.MaxFlights, "max-flights", 0, "stored flights, without tombstones")
 	flags.Int64Var(&r.MaxWaits, "max-waits", 0, "requests that wait for a change, at one node")
 	flags.Int64Var(&r.MaxStreams, "max-streams", 0, "open streams of events, at one node")
-	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
-	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
-	return c
-}
-
-func newNamespaceListCommand(a *cli.App) *cobra.Command {
-	return acceptAllNamespaces(&cobra.Command{
-		Use:     "ls",
-		Short:   "List the namespaces that hold flights or declare limits, with the limits in force and their use",
-		Example: "  flightd namespace ls",
-		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
-			all, err := c.Namespaces(ctx)
-			if err != nil {
-				return err
-			}
-			return printNamespaces(a, all.Namespaces, all)
-		}),
-	})
-}
-
-func printNamespaces(a *cli.App, all []client.Namespace, data any) error {
-	rows, ids := [][]string{}, []string{}
-	for _, n := range all {
-		row := []string{n.Name}
-		for _, number := range [...]int64{n.OpensPerSecond, n.Burst, n.MaxOpen, n.MaxFlights, n.MaxWaits, n.MaxStreams, n.Open, n.Stored} {
-			row = append(row, strconv.FormatInt(number, 10))
+	return a.Change(c, func([]string) error {
+		if r.NamespaceLimits == (client.NamespaceLimits{}) {
+			return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("no limit is given"),
+				Hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
 		}
-		rows = append(rows, row)
-		ids = append(ids, n.Name)
-	}
-	return a.PrintList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)
+		return nil
+	}, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		r.Reason = reason
+		n, err := c.SetNamespace(ctx, args[0], r)
+		if err != nil {
+			return err
+		}
+		return namespaceTable.Print(a, []client.Namespace{*n}, n)
+	})
 }
 
 // limitsText names the limits of a namespace for people.
@@ -90,18 +95,4 @@ func limitsText(namespace string) string {
 		return "the limits * of namespaces without limits of their own"
 	}
 	return "the limits of namespace " + namespace
-}
-
-func newNamespaceRemoveCommand(a *cli.App) *cobra.Command {
-	return a.Decision(&cobra.Command{
-		Use:     "rm NAME",
-		Short:   "Remove the limits of a namespace; its flights and tokens stay",
-		Example: "  flightd namespace rm billing --reason 'the defaults are enough'",
-		Args:    cli.ExactArgs(1, "a namespace"),
-	}, func(args []string) error { return a.Confirm(false, "remove %s?", limitsText(args[0])) }, func(ctx context.Context, c *client.Client, args []string, reason string) error {
-		if err := c.DeleteNamespace(ctx, args[0], reason); err != nil {
-			return err
-		}
-		return a.PrintDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
-	})
 }

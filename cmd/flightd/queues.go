@@ -3,10 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +16,30 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/clock"
 )
 
 func newQueuesCommand(a *cli.App) *cobra.Command {
 	var all bool
 	c := cli.CommandGroup("queues", "Show the jobs and the workers of each action, pause and resume actions",
-		newQueuesWatchCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesDrainCommand(a))
+		newQueuesWatchCommand(a),
+		queueDecision(a, &cobra.Command{
+			Use:   "pause ACTION",
+			Short: "Hand out no job of an action until it is resumed",
+			Long: `Hands out no job of an action, in one namespace, until flightd queues resume. Jobs that workers have go on; jobs are submitted as
+before, and wait. The pause is stored in the ledger, so it survives restarts. Another pause replaces the reason.`,
+			Example: "  flightd queues pause charge --reason 'the bank is down'",
+		}, (*client.Client).PauseQueue, pausedText),
+		queueDecision(a, &cobra.Command{
+			Use:     "resume ACTION",
+			Short:   "Hand out the jobs of an action again",
+			Long:    "Ends the pause of an action. The workers that wait get jobs at once.",
+			Example: "  flightd queues resume charge --reason 'the bank is back'",
+		}, (*client.Client).ResumeQueue, func(q *client.Queue) string {
+			return fmt.Sprintf("the jobs of the action %s are handed out", q.Action)
+		}),
+		newQueuesDrainCommand(a))
 	c.Long = `Shows each action that has jobs or workers, or is paused: how many jobs are ready to be handed out, how many workers have,
 how long the oldest ready one has been due, the workers that have asked for jobs within a minute, the jobs in doubt, and how
 many jobs end per second. That rate is a mean over half a minute, and is measured at the node that leads the ledger, since it
@@ -104,7 +121,6 @@ func newQueuesWatchCommand(a *cli.App) *cobra.Command {
 		Long: `Shows the table of flightd queues again and again on a terminal. Elsewhere it prints a line for each action at first, and then
 whenever one of its numbers changes, other than the age and the rate; with -o json a line of JSON.`,
 		Example: "  flightd queues watch\n  flightd queues watch -A -o json",
-		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
 				return cli.UsageError("--every %v: at least 100ms", every)
@@ -129,14 +145,14 @@ func watchQueues(ctx context.Context, a *cli.App, c *client.Client, all bool, ev
 		if err != nil {
 			return ignoreCancelled(ctx, err)
 		}
-		var b strings.Builder
 		if redraw {
-			b.WriteString(clearScreen)
+			var b strings.Builder
 			writeQueues(&b, queues, all)
-		} else if err := writeQueueChanges(a, &b, queues, seen, all); err != nil {
-			return err
+			_, err = io.WriteString(a.Out, clearScreen+b.String())
+		} else {
+			err = writeQueueChanges(a, queues, seen, all)
 		}
-		if _, err := io.WriteString(a.Out, b.String()); err != nil {
+		if err != nil {
 			return err
 		}
 		if !clock.Sleep(ctx, every) {
@@ -145,78 +161,48 @@ func watchQueues(ctx context.Context, a *cli.App, c *client.Client, all bool, ev
 	}
 }
 
-// writeQueueChanges writes a line for each queue that differs from what was seen of it, and for each one that is gone.
-func writeQueueChanges(a *cli.App, b *strings.Builder, queues []client.Queue, seen map[string]string, all bool) error {
+// writeQueueChanges prints a line for each queue that differs from what was seen of it, and for each one that is gone.
+func writeQueueChanges(a *cli.App, queues []client.Queue, seen map[string]string, all bool) error {
 	now := make(map[string]bool)
-	write := func(q client.Queue) error {
-		name := queueName(&q, true)
-		now[name] = true
-		line := fmt.Sprintf("%s  ready %d  running %d  scheduled %d  waiting %d  in doubt %d  held %d  workers %d", queueName(&q, all),
+	for _, q := range queues {
+		now[queueName(&q, true)] = true
+	}
+	for name := range seen {
+		if !now[name] {
+			namespace, action, _ := strings.Cut(name, "/")
+			queues = append(queues, client.Queue{Namespace: namespace, Action: action})
+		}
+	}
+	for i := range queues {
+		q := &queues[i]
+		name := queueName(q, true)
+		line := fmt.Sprintf("%s  ready %d  running %d  scheduled %d  waiting %d  in doubt %d  held %d  workers %d", queueName(q, all),
 			q.Ready, q.Running, q.Scheduled, q.Waiting, q.InDoubt, q.Held, q.Workers)
 		if q.Paused != nil {
 			line += "  paused: " + cli.OneLine(q.Paused.Reason)
 		}
 		if seen[name] == line {
-			return nil
+			continue
 		}
 		seen[name] = line
-		if a.Format == "table" || a.Format == "id" {
-			b.WriteString(time.Now().UTC().Format("15:04:05Z") + "  " + line + "\n")
-			return nil
-		}
-		data, err := json.Marshal(q)
-		if err != nil {
-			return err
-		}
-		text, err := a.DataText(data)
-		if a.Format == "yaml" {
-			text = "---\n" + text
-		}
-		b.WriteString(text + "\n")
-		return err
-	}
-	for _, q := range queues {
-		if err := write(q); err != nil {
+		if err := a.PrintStreamed(q, time.Now().UTC().Format("15:04:05Z")+"  "+line); err != nil {
 			return err
 		}
 	}
-	for name := range seen {
-		if !now[name] {
-			namespace, action, _ := strings.Cut(name, "/")
-			if err := write(client.Queue{Namespace: namespace, Action: action}); err != nil {
-				return err
-			}
-			delete(seen, name)
-		}
-	}
+	maps.DeleteFunc(seen, func(name, _ string) bool { return !now[name] })
 	return nil
 }
 
-func newQueuesPauseCommand(a *cli.App) *cobra.Command {
-	return queueDecision(a, &cobra.Command{
-		Use:   "pause ACTION",
-		Short: "Hand out no job of an action until it is resumed",
-		Long: `Hands out no job of an action, in one namespace, until flightd queues resume. Jobs that workers have go on; jobs are submitted as
-before, and wait. The pause is stored in the ledger, so it survives restarts. Another pause replaces the reason.`,
-		Example: "  flightd queues pause charge --reason 'the bank is down'",
-	}, (*client.Client).PauseQueue, func(q *client.Queue) string {
-		return fmt.Sprintf("the action %s is paused; %s", q.Action, cli.Pluralize(q.Running, "of its jobs is still running", "of its jobs are still running"))
-	})
+// pausedText describes an action that is paused.
+func pausedText(q *client.Queue) string {
+	return fmt.Sprintf("the action %s is paused; %s", q.Action, cli.Pluralize(q.Running, "of its jobs is still running", "of its jobs are still running"))
 }
 
-func newQueuesResumeCommand(a *cli.App) *cobra.Command {
-	return queueDecision(a, &cobra.Command{
-		Use:     "resume ACTION",
-		Short:   "Hand out the jobs of an action again",
-		Long:    "Ends the pause of an action. The workers that wait get jobs at once.",
-		Example: "  flightd queues resume charge --reason 'the bank is back'",
-	}, (*client.Client).ResumeQueue, func(q *client.Queue) string {
-		return fmt.Sprintf("the jobs of the action %s are handed out", q.Action)
-	})
-}
+// queueCall is a client method that changes one action.
+type queueCall func(c *client.Client, ctx context.Context, action, reason string) (*client.Queue, error)
 
 // queueDecision completes a command that changes one action.
-func queueDecision(a *cli.App, c *cobra.Command, change func(c *client.Client, ctx context.Context, action, reason string) (*client.Queue, error), done func(*client.Queue) string) *cobra.Command {
+func queueDecision(a *cli.App, c *cobra.Command, change queueCall, done func(*client.Queue) string) *cobra.Command {
 	c.Args = cli.ExactArgs(1, "an action")
 	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
 		q, err := change(c, ctx, args[0], reason)
@@ -260,7 +246,7 @@ exit code 1.`,
 		for said := 0; q.Running > 0; {
 			if q.Running != said {
 				said = q.Running
-				a.Say("the action %s is paused; %s", q.Action, cli.Pluralize(said, "of its jobs is still running", "of its jobs are still running"))
+				a.Say("%s", pausedText(q))
 			}
 			if !clock.Sleep(waitCtx, drainInterval) {
 				return &cli.Error{Code: cli.ExitFailed, Err: errors.New("the action stays paused; " + cli.Pluralize(said, "of its jobs is", "of its jobs are") + " still running"),
@@ -282,3 +268,70 @@ exit code 1.`,
 
 // drainInterval is how often drain looks.
 const drainInterval = 500 * time.Millisecond
+
+func newLanesCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("lanes", "Show the jobs of a lane, and what blocks it", &cobra.Command{
+		Use:   "show (ACTION LANE | KEY-or-ID)",
+		Short: "Show the jobs of a lane in their order, and what blocks it",
+		Long: `Shows the jobs of a lane that are not over, in the order in which they run, which of them the lane lets open, and what keeps the lane
+from going on. Name the lane by its action and its name, or by one of its jobs.`,
+		Example: "  flightd lanes show charge customer/7\n  flightd lanes show charge/order-42               # the lane of this job",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return cli.ExactArgs(2, "an action and a lane, or a key or an id")(cmd, args)
+		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			lane, err := findLane(ctx, a, c, args)
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for _, j := range lane.Jobs {
+				ids = append(ids, j.FlightID)
+			}
+			return a.Print(lane, func(b *strings.Builder) { writeLane(b, lane) }, ids...)
+		}),
+	})
+}
+
+// findLane reads the lane that is named by an action and a name, or by one of its jobs.
+func findLane(ctx context.Context, a *cli.App, c *client.Client, args []string) (*client.LaneJobs, error) {
+	if len(args) == 2 {
+		return c.LaneJobs(ctx, args[0], args[1])
+	}
+	f, _, err := a.FindFlight(ctx, c, args[0], false)
+	if err != nil {
+		return nil, err
+	}
+	key, err := flight.ParseStoredKey(f.Key)
+	if err != nil {
+		return nil, err
+	}
+	return c.LaneOf(ctx, key)
+}
+
+func writeLane(b *strings.Builder, lane *client.LaneJobs) {
+	fmt.Fprintf(b, "lane %s of %s/%s: %s\n", cli.OneLine(lane.Lane), lane.Namespace, lane.Action, cli.Pluralize(lane.Total, "job", "jobs"))
+	if len(lane.Jobs) == 0 {
+		return
+	}
+	var rows [][]string
+	for i, j := range lane.Jobs {
+		open := "waits"
+		if j.MayOpen {
+			open = "may run"
+		}
+		rows = append(rows, []string{strconv.Itoa(i + 1), j.Key, j.State, open})
+	}
+	cli.WriteTable(b, []string{"#", "KEY", "STATE", "LANE"}, rows)
+	if more := lane.Total - len(lane.Jobs); more > 0 {
+		fmt.Fprintf(b, "%s not shown\n", cli.Pluralize(more, "more job is", "more jobs are"))
+	}
+	if lane.BlockedBy != "" {
+		fmt.Fprintf(b, "blocked: %s\n", cli.OneLine(lane.BlockedBy))
+	} else {
+		fmt.Fprintln(b, "nothing blocks it")
+	}
+}

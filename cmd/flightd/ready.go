@@ -41,7 +41,6 @@ demands client certificates needs a listen_metrics address for its health check.
 		Example: `  flightd ready
   flightd ready --wait 30s
   flightd ready --server https://flightd.example.com:7420 --ca-file ca.crt`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait < 0 {
 				return cli.UsageError("--wait cannot be negative")

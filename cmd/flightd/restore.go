@@ -91,7 +91,6 @@ missing, and the next start opens flights at once. The audit log has your statem
 stopped, because the directory may be a copy of a node that ran on, and for a backup that was restored.`,
 		Example: `  flightd restore accept --data /var/lib/flightd --reason 'restored the backup of Friday: the disk died'
   flightd restore accept --data /srv/flightd --moved --reason 'new disk'`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := operator.Check(); err != nil {
 				return err
@@ -115,7 +114,7 @@ stopped, because the directory may be a copy of a node that ran on, and for a ba
 			return a.PrintUnlessTable(data.Value, map[string]string{"done": "accept_restore", "data": data.Value})
 		},
 	}
-	operator.Add(c.Flags())
+	operator.Add(c.Flags(), cli.DecisionReason)
 	c.Flags().String("data", "", "data directory (FLIGHTD_DATA)")
 	c.Flags().BoolVar(&accepted.Moved, "moved", false, "the directory was moved after a clean stop, and no other copy has run: nothing is missing")
 	cli.DurationVar(c.Flags(), &accepted.Hold, "hold", 0, "least time before the restore can be finished, as in 2h; raised to the longest session, time-out and settle delay of the ledger")
@@ -133,7 +132,6 @@ the provider, import the receipts of those that happened, and finish the restore
 A table names the first 1,000 keys; -o id names all.`,
 		Example: `  flightd restore asked
   flightd restore asked -o id > keys.txt`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
 			keys, err := askedKeys(ctx, a, c)
 			if err != nil {
@@ -185,7 +183,6 @@ the backup and was not imported.
 Before the hold is over, callers of the ledger that was lost may still act, and their reports may still come. --force ends it
 earlier: use it only if every such caller is dead.`,
 		Example: `  flightd restore finish --reason 'all charges since the backup are imported'`,
-		Args:    cli.ExactArgs(0, "no arguments"),
 	}
 	c.Flags().BoolVar(&force, "force", false, "also before the hold is over")
 	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, _ []string, reason string) error {

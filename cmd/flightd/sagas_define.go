@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,8 +178,14 @@ func warnOfActions(ctx context.Context, a *cli.App, c *client.Client, d *saga.De
 }
 
 func newSagasDeleteCommand(a *cli.App) *cobra.Command {
-	var o cli.OperatorFlags
-	c := &cobra.Command{
+	parse := func(word string) (name string, version int, err error) {
+		name, number, _ := strings.Cut(word, "@")
+		if version, err = strconv.Atoi(number); err != nil || version < 1 {
+			err = cli.UsageError("%s names no version; write NAME@VERSION, as in trip@1", word)
+		}
+		return name, version, err
+	}
+	return a.Optional(&cobra.Command{
 		Use:   "delete NAME@VERSION",
 		Short: "Delete a version of a saga that nobody starts any more",
 		Long: `Deletes a version of a saga, and so its place among the 1,000 documents of the namespace. While a saga of it is not over, it is kept: flightd
@@ -188,24 +193,16 @@ sagas versions counts them. Sagas that are over keep their receipts, but flightd
 undo them any more.`,
 		Example: "  flightd sagas delete trip@1 --yes",
 		Args:    cli.ExactArgs(1, "NAME@VERSION"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, number, _ := strings.Cut(args[0], "@")
-			version, err := strconv.Atoi(number)
-			if err != nil || version < 1 {
-				return cli.UsageError("%s names no version; write NAME@VERSION, as in trip@1", args[0])
-			}
-			if err := a.Confirm(true, "delete %s?", args[0]); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				if err := c.DeleteSagaDefinition(cmd.Context(), name, version, cmp.Or(o.Reason, "deleted")); err != nil {
-					return err
-				}
-				return a.PrintDone("deleted", a.Namespace, args[0], "deleted "+args[0])
-			}, client.WithActor(cli.ActorName(o.Actor)))
-		},
-	}
-	o.Add(c.Flags())
-	c.Flags().Lookup("reason").Usage = "the reason; recorded"
-	return c
+	}, "the reason; recorded", "deleted", func(args []string) error {
+		if _, _, err := parse(args[0]); err != nil {
+			return err
+		}
+		return a.Confirm(true, "delete %s?", args[0])
+	}, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		name, version, _ := parse(args[0])
+		if err := c.DeleteSagaDefinition(ctx, name, version, reason); err != nil {
+			return err
+		}
+		return a.PrintDone("deleted", a.Namespace, args[0], "deleted "+args[0])
+	})
 }

@@ -126,45 +126,8 @@ func printSaga(a *cli.App, s *client.Saga) error {
 	return a.Print(s, func(b *strings.Builder) { writeSaga(b, s, time.Now()) }, s.ID)
 }
 
-func newSagasGetCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "get KEY-or-ID",
-		Short: "Show a saga: its steps and undos, when they ran, and the command that moves it on",
-		Example: `  flightd sagas get trip/b-42
-  flightd sagas get trip/b-42 -o json`,
-		Args: cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				s, _, err := findSaga(cmd.Context(), a, c, args[0])
-				if err != nil {
-					return err
-				}
-				return printSaga(a, s)
-			})
-		},
-	}
-}
-
 // sagaInterval is how often watch reads a saga.
 const sagaInterval = time.Second
-
-func newSagasWatchCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "watch KEY-or-ID",
-		Short: "Follow a saga until it is over, or waits for a person",
-		Long: `Shows a saga and draws it again when something has happened, until it is over or waits for a person. Where the output is no terminal,
-it prints the saga once for each change.
-
-The exit code is 0 if all happened, 1 if it was undone or cancelled, and 76 if a person must decide about a step.`,
-		Example: "  flightd sagas watch trip/b-42",
-		Args:    cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				return watchSaga(cmd.Context(), a, c, args[0])
-			}, client.WithRetryTimeout(watchTimeout))
-		},
-	}
-}
 
 func watchSaga(ctx context.Context, a *cli.App, c *client.Client, word string) error {
 	s, id, err := findSaga(ctx, a, c, word)
@@ -212,27 +175,6 @@ func sagaSignature(s *client.Saga) string {
 	return text
 }
 
-func newSagasCancelCommand(a *cli.App) *cobra.Command {
-	var d cli.OperatorFlags
-	c := &cobra.Command{
-		Use:   "cancel KEY-or-ID",
-		Short: "Cancel a saga: no further step starts, and what has happened is undone",
-		Long: `Cancels a saga. No further step starts; a step that runs, or may have happened, ends by its own policy; then everything that has
-happened is undone, the last first. After the success of its pivot a saga is only completed, and a cancel is rejected.`,
-		Example: "  flightd sagas cancel trip/b-42 --reason 'the customer called'",
-		Args:    cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := d.Check(); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return cancelSaga(cmd.Context(), a, c, args[0], d.Reason) },
-				client.WithActor(cli.ActorName(d.Actor)))
-		},
-	}
-	d.Add(c.Flags())
-	return c
-}
-
 // cancelSaga cancels a saga in whatever version it is: the decision is about the saga, which changes with each of its steps.
 func cancelSaga(ctx context.Context, a *cli.App, c *client.Client, word, reason string) error {
 	s, id, err := findSaga(ctx, a, c, word)
@@ -260,37 +202,4 @@ func cancelSaga(ctx context.Context, a *cli.App, c *client.Client, word, reason 
 		return err
 	}
 	return printSaga(a, s)
-}
-
-func newSagasUndoLateCommand(a *cli.App) *cobra.Command {
-	var d cli.OperatorFlags
-	c := &cobra.Command{
-		Use:   "undo-late KEY-or-ID STEP",
-		Short: "Undo a step that has happened after its saga, which is over, had taken it for not done",
-		Long: `A step can happen too late: its saga has taken it for not done, has undone the rest, and is over. The late report shows on the
-step, and flightd sagas get prints this command. It submits a job for the undo of the step, once, with what is known of the late
-success: its external id. The saga stays as it is, and flightd sagas get shows the job.`,
-		Example: "  flightd sagas undo-late trip/b-42 hotel --reason 'the hotel has booked after all'",
-		Args:    cli.ExactArgs(2, "a key or an id, and the name of a step"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := d.Check(); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				s, id, err := findSaga(cmd.Context(), a, c, args[0])
-				if err == nil {
-					err = a.Confirm(false, "undo the step %s of %s?", args[1], s.Key)
-				}
-				if err == nil {
-					s, err = c.UndoLate(cmd.Context(), id, client.UndoLateRequest{Step: args[1], Reason: d.Reason})
-				}
-				if err != nil {
-					return err
-				}
-				return printSaga(a, s)
-			}, client.WithActor(cli.ActorName(d.Actor)))
-		},
-	}
-	d.Add(c.Flags())
-	return c
 }

@@ -55,7 +55,6 @@ acknowledged is lost.`,
   flightd serve --listen 0.0.0.0:7420 --tls-cert /etc/flightd/tls/server.crt --tls-key /etc/flightd/tls/server.key
   flightd serve -c /etc/flightd/flightd.yaml
   flightd serve --new-admin-token 'the laptop with the token is lost'`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if create && once != (onceFlags{}) {
 				return cli.UsageError("--init makes a new ledger, which needs neither --new-admin-token nor --raise-lease-epoch")
@@ -101,7 +100,6 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
   flightd dev --data /tmp/try --listen 127.0.0.1:0
   flightd dev --nodes 3
   flightd dev --nodes 3 --node 2    # starts node 2 alone`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes > 0 || cmd.Flags().Changed("node") {
 				d, err := newDevNodes(a, nodes)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -32,7 +31,6 @@ missed.`,
   flightd tail -A                                    # in all namespaces
   flightd tail --kind in_doubt,overlap --since 1h
   flightd tail --action charge --last 0 -o json`,
-		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Last < 0 {
 				return cli.UsageError("--last %d: at least 0", q.Last)
@@ -150,24 +148,9 @@ func expiredError(err error) error {
 
 // writeEvent prints one event on one line.
 func writeEvent(a *cli.App, e client.Event) error {
-	switch a.Format {
-	case "id":
-		_, err := fmt.Fprintln(a.Out, e.ID)
-		return err
-	case "table":
-		_, err := fmt.Fprintf(a.Out, "%s  %s  %s\n", cli.FormatTime(e.At.Time), cmp.Or(e.Key, e.FlightID), cli.OneLine(eventText(e)))
-		return err
+	text := e.ID
+	if a.Format == "table" {
+		text = fmt.Sprintf("%s  %s  %s", cli.FormatTime(e.At.Time), cmp.Or(e.Key, e.FlightID), cli.OneLine(eventText(e)))
 	}
-	data, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	text, err := a.DataText(data)
-	if err == nil && a.Format == "yaml" {
-		text = "---\n" + text
-	}
-	if err == nil {
-		_, err = fmt.Fprintln(a.Out, text)
-	}
-	return err
+	return a.PrintStreamed(e, text)
 }

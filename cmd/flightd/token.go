@@ -22,12 +22,53 @@ import (
 // verbWords are the verbs that a token may have.
 func verbWords() []string { return auth.AllVerbs.Names() }
 
-func newTokenCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("token", "Make, list and revoke tokens of callers", newTokenCreateCommand(a), newTokenListCommand(a), newTokenRevokeCommand(a))
+var tokenTable = cli.Table[client.Token]{
+	Heading: []string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"},
+	Row: func(t *client.Token) (string, []string) {
+		expires := cli.ExpiryText(t.ExpiresAt.Time)
+		if t.Secrets == 0 && !t.ExpiresAt.IsZero() {
+			expires = "expired " + cli.FormatTime(t.ExpiresAt.Time)
+		}
+		return t.Namespace + "/" + t.Name, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","),
+			cli.FormatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)}
+	},
 }
 
-// noReason is the reason of a decision that takes nothing from anybody, where no reason is given.
-const noReason = "none given"
+func newTokenCommand(a *cli.App) *cobra.Command {
+	var scope tokenScope
+	revoke := &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "Revoke a token at once; reports of its attempts are still accepted from other tokens of the namespace",
+		Example: `  flightd token revoke billing --namespace billing --reason 'it was in a log'
+  flightd token revoke admin -A --reason 'Kim has left' --yes`,
+		Args: cli.ExactArgs(1, "a name"),
+	}
+	scope.flag(revoke)
+	return cli.CommandGroup("token", "Make, list and revoke tokens of callers",
+		newTokenCreateCommand(a),
+		acceptAllNamespaces(&cobra.Command{
+			Use:     "ls",
+			Short:   "List the tokens of all namespaces, or of the namespace of your token, without their secrets",
+			Example: "  flightd token ls",
+			RunE: tokenTable.List(a, func(ctx context.Context, c *client.Client, _ []string) ([]client.Token, any, error) {
+				all, err := c.Tokens(ctx)
+				return all, wire.TokenList{Tokens: all}, err
+			}),
+		}),
+		a.Decision(revoke, func(args []string) error {
+			return a.Confirm(true, "revoke the token %s of %s?", args[0], cli.NamespaceText(scope.namespace(a)))
+		}, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+			namespace := scope.namespace(a)
+			notYet, err := c.RevokeToken(ctx, namespace, args[0], reason)
+			if err != nil {
+				return err
+			}
+			if len(notYet) > 0 {
+				a.Say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
+			}
+			return a.PrintDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], cli.NamespaceText(namespace)))
+		}))
+}
 
 // tokenScope is the namespace of a token: that of the settings, or all.
 type tokenScope struct{ all bool }
@@ -47,7 +88,8 @@ func newTokenCreateCommand(a *cli.App) *cobra.Command {
 	var scope tokenScope
 	var r client.TokenRequest
 	expires, keepOld := cli.EndValue{OrTime: true}, cli.EndValue{}
-	var actor, out string
+	var out string
+	var file *durable.File // for out
 	c := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a token for a caller and print its secret, once",
@@ -68,33 +110,6 @@ namespace and the name of the token: after --rotate, the new secret continues th
   flightd token create console --verbs read,operate --expires 90d
   flightd token create billing --namespace billing --rotate --keep-old-for 1h --out billing.token`,
 		Args: cli.ExactArgs(1, "a name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if keepOld.In != 0 && !r.Rotate {
-				return cli.UsageError("--keep-old-for needs --rotate")
-			}
-			for _, verb := range r.Verbs {
-				if err := cli.NewChoice(verbWords()...).Set(verb); err != nil {
-					return cli.UsageError("--verbs: %v", err)
-				}
-			}
-			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), cmp.Or(r.Reason, noReason)
-			r.ExpiresInMS, r.KeepOldMS = expires.In.Milliseconds(), keepOld.In.Milliseconds()
-			if r.Rotate && !cmd.Flags().Changed("verbs") {
-				r.Verbs = nil // those of the old token
-			}
-			var file *durable.File
-			if out != "" { // created before the request: nobody has the secret if it cannot be written afterwards
-				if info, err := os.Stat(out); err == nil && info.IsDir() {
-					return cli.UsageError("--out %s is a directory; name a file", out)
-				}
-				var err error
-				if file, err = durable.Begin(out); err != nil {
-					return cli.UsageError("--out %s: %w", out, err)
-				}
-				defer file.Discard()
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return createToken(cmd.Context(), a, c, r, file, out) }, client.WithActor(cli.ActorName(actor)))
-		},
 	}
 	flags := c.Flags()
 	scope.flag(c)
@@ -103,8 +118,43 @@ namespace and the name of the token: after --rotate, the new secret continues th
 	flags.BoolVar(&r.Rotate, "rotate", false, "replace the secret of an existing token; its verbs stay unless --verbs is given")
 	flags.Var(&keepOld, "keep-old-for", "with --rotate: how long the old secret stays valid, such as 1h; 0: it ends at once")
 	flags.StringVar(&out, "out", "", "file that gets the secret, instead of standard output")
-	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
-	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
+	a.Change(c, func([]string) error {
+		if keepOld.In != 0 && !r.Rotate {
+			return cli.UsageError("--keep-old-for needs --rotate")
+		}
+		for _, verb := range r.Verbs {
+			if err := cli.NewChoice(verbWords()...).Set(verb); err != nil {
+				return cli.UsageError("--verbs: %v", err)
+			}
+		}
+		if out == "" {
+			return nil
+		}
+		if info, err := os.Stat(out); err == nil && info.IsDir() {
+			return cli.UsageError("--out %s is a directory; name a file", out)
+		}
+		var err error
+		if file, err = durable.Begin(out); err != nil { // before the request: nobody has the secret if it cannot be written afterwards
+			return cli.UsageError("--out %s: %w", out, err)
+		}
+		return nil
+	}, func(ctx context.Context, client *client.Client, args []string, reason string) error {
+		r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), reason
+		r.ExpiresInMS, r.KeepOldMS = expires.In.Milliseconds(), keepOld.In.Milliseconds()
+		if r.Rotate && !flags.Changed("verbs") {
+			r.Verbs = nil // those of the old token
+		}
+		return createToken(ctx, a, client, r, file, out)
+	})
+	create := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		defer func() {
+			if file != nil {
+				file.Discard()
+			}
+		}()
+		return create(cmd, args)
+	}
 	return c
 }
 
@@ -167,63 +217,11 @@ func sayOtherNamespaces(ctx context.Context, a *cli.App, c *client.Client, r cli
 	}
 }
 
-func newTokenListCommand(a *cli.App) *cobra.Command {
-	return acceptAllNamespaces(&cobra.Command{
-		Use:     "ls",
-		Short:   "List the tokens of all namespaces, or of the namespace of your token, without their secrets",
-		Example: "  flightd token ls",
-		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
-			all, err := c.Tokens(ctx)
-			if err != nil {
-				return err
-			}
-			rows, ids := [][]string{}, []string{}
-			for _, t := range all {
-				expires := cli.ExpiryText(t.ExpiresAt.Time)
-				if t.Secrets == 0 && !t.ExpiresAt.IsZero() {
-					expires = "expired " + cli.FormatTime(t.ExpiresAt.Time)
-				}
-				rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), cli.FormatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)})
-				ids = append(ids, t.Namespace+"/"+t.Name)
-			}
-			return a.PrintList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
-		}),
-	})
-}
-
-func newTokenRevokeCommand(a *cli.App) *cobra.Command {
-	var scope tokenScope
-	c := &cobra.Command{
-		Use:   "revoke NAME",
-		Short: "Revoke a token at once; reports of its attempts are still accepted from other tokens of the namespace",
-		Example: `  flightd token revoke billing --namespace billing --reason 'it was in a log'
-  flightd token revoke admin -A --reason 'Kim has left' --yes`,
-		Args: cli.ExactArgs(1, "a name"),
-	}
-	scope.flag(c)
-	confirm := func(args []string) error {
-		return a.Confirm(true, "revoke the token %s of %s?", args[0], cli.NamespaceText(scope.namespace(a)))
-	}
-	return a.Decision(c, confirm, func(ctx context.Context, c *client.Client, args []string, reason string) error {
-		namespace := scope.namespace(a)
-		notYet, err := c.RevokeToken(ctx, namespace, args[0], reason)
-		if err != nil {
-			return err
-		}
-		if len(notYet) > 0 {
-			a.Say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
-		}
-		return a.PrintDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], cli.NamespaceText(namespace)))
-	})
-}
-
 func newWhoamiCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami",
 		Short:   "Show the name, the namespace and the rights of your token",
 		Example: "  FLIGHTD_TOKEN=fltd_… flightd whoami",
-		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
 			me, err := c.WhoAmI(ctx)
 			if err != nil {

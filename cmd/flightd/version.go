@@ -46,7 +46,6 @@ func newVersionCommand(a *cli.App) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  flightd version\n  flightd version -o json",
-		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE:    func(*cobra.Command, []string) error { return printVersion(a) },
 	}
 }

@@ -28,7 +28,6 @@ The exit code is 0 if the flight succeeded, and 1 if it failed or was cancelled.
 resolved.`,
 		Example: `  flightd flights watch charge/order-42
   flightd flights watch fl_abc… -o json`,
-		Args: cli.ExactArgs(1, "a key or an id"),
 		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
 			return watchFlight(ctx, a, c, args[0])
 		}, client.WithRetryTimeout(watchTimeout)),
@@ -37,11 +36,7 @@ resolved.`,
 
 // watchFlight prints the events of a flight until it ends.
 func watchFlight(ctx context.Context, a *cli.App, c *client.Client, word string) error {
-	f, err := a.FindFlight(ctx, c, word, false)
-	if err != nil {
-		return err
-	}
-	id, err := flight.ParseID(f.ID)
+	f, id, err := a.FindFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}

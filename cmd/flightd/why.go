@@ -21,7 +21,6 @@ func newWhyCommand(a *cli.App) *cobra.Command {
 		Use:     "why KEY-or-ID",
 		Short:   "Print the history of one flight in plain English",
 		Example: "  flightd why charge/order-42\n  flightd why charge/order-42 --full\n  flightd why fl_abc… -o json",
-		Args:    cli.ExactArgs(1, "a key or an id"),
 		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
 			return writeWhy(ctx, a, c, args[0], full)
 		}),
@@ -32,14 +31,10 @@ func newWhyCommand(a *cli.App) *cobra.Command {
 
 // writeWhy prints the history of a flight; full adds its input and its receipt.
 func writeWhy(ctx context.Context, a *cli.App, c *client.Client, word string, full bool) error {
-	f, err := a.FindFlight(ctx, c, word, false)
+	f, id, err := a.FindFlight(ctx, c, word, false)
 	if freedErr := new(cli.FreedError); errors.As(err, &freedErr) {
 		f, err = freedErr.Flight(), nil
 	}
-	if err != nil {
-		return err
-	}
-	id, err := flight.ParseID(f.ID)
 	if err != nil {
 		return err
 	}

@@ -79,26 +79,6 @@ func (a *App) Run(do func(ctx context.Context, c *client.Client, args []string) 
 	}
 }
 
-// Decision completes the command of a person's decision: it adds --reason and --actor, rejects an empty reason, and asks the question of
-// confirm, unless that is nil, before it connects.
-func (a *App) Decision(c *cobra.Command, confirm func(args []string) error, do func(ctx context.Context, c *client.Client, args []string, reason string) error, opts ...client.Option) *cobra.Command {
-	var o OperatorFlags
-	o.Add(c.Flags())
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.Check(); err != nil {
-			return err
-		}
-		if confirm != nil {
-			if err := confirm(args); err != nil {
-				return err
-			}
-		}
-		return a.Run(func(ctx context.Context, c *client.Client, args []string) error { return do(ctx, c, args, o.Reason) },
-			append(opts, client.WithActor(ActorName(o.Actor)))...)(cmd, args)
-	}
-	return c
-}
-
 // ActorName returns the actor of a decision: the value of --actor, else the name of the OS user.
 func ActorName(actor string) string {
 	if actor != "" {

@@ -13,18 +13,18 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// FindFlight reads the flight named by word. It adds the key to a tombstone if the word has it. If no candidate exists and the
-// word is an id alone, it looks for flights with this id under other names, and unless exact is set, takes the only one. It
-// returns *Error if there is no such flight.
-func (a *App) FindFlight(ctx context.Context, c *client.Client, word string, exact bool) (*client.Flight, error) {
+// FindFlight reads the flight named by word, and returns its id, too. It adds the key to a tombstone if the word has it. If no candidate
+// exists and the word is an id alone, it looks for flights with this id under other names, and unless exact is set, takes the only one.
+// It returns *Error if there is no such flight.
+func (a *App) FindFlight(ctx context.Context, c *client.Client, word string, exact bool) (*client.Flight, flight.ID, error) {
 	candidates, err := a.candidates(word)
 	if err != nil {
-		return nil, err
+		return nil, flight.ID{}, err
 	}
 	for _, candidate := range candidates {
 		f, err := c.Flight(ctx, candidate.ID)
 		if freedErr := asFreedKey(err); freedErr != nil {
-			return nil, &Error{Code: ExitFailed, Err: freedErr, Hint: "run flightd why " + freedErr.key + " to see its history"}
+			return nil, candidate.ID, &Error{Code: ExitFailed, Err: freedErr, Hint: "run flightd why " + freedErr.key + " to see its history"}
 		}
 		if errors.As(err, new(*effect.Missing)) {
 			continue
@@ -32,22 +32,23 @@ func (a *App) FindFlight(ctx context.Context, c *client.Client, word string, exa
 		if err == nil && f.Key == "" {
 			f.Key = candidate.key
 		}
-		return f, err
+		return f, candidate.ID, err
 	}
 	same, err := a.sameID(ctx, c, word)
 	switch {
 	case err != nil || len(same) == 0: // the word alone names no flight, which is the answer
-		return nil, a.notFound(word)
+		return nil, flight.ID{}, a.notFound(word)
 	case len(same) == 1 && !exact:
 		a.Say("%s is read as %s, the only flight found with this id", word, same[0].Key)
-		return same[0], nil
+		id, err := flight.ParseID(same[0].ID)
+		return same[0], id, err
 	}
 	keys := make([]string, len(same))
 	for i, f := range same {
 		keys[i] = f.Key
 	}
-	return nil, &Error{Code: ExitFailed, Err: fmt.Errorf("%s: no flight for %s/%s in namespace %s", wire.NotFound, DefaultName, word, a.Namespace),
-		Hint: DidYouMean(strings.Join(keys, " or "))}
+	return nil, flight.ID{}, &Error{Code: ExitFailed, Hint: DidYouMean(strings.Join(keys, " or ")),
+		Err: fmt.Errorf("%s: no flight for %s/%s in namespace %s", wire.NotFound, DefaultName, word, a.Namespace)}
 }
 
 // maxNames bounds the names under which sameID looks for an id.
@@ -128,19 +129,14 @@ func (f *FreedError) Flight() *client.Flight {
 // MaxPage is the largest page of the API.
 const MaxPage = 500
 
-// ListPages reads pages up to the query's limit. next is the cursor of the next page, or "" after the last one.
+// ListPages reads pages up to the query's limit. next is the cursor of the next page, and empty after the last one.
 func ListPages(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
-	flights = []client.Flight{}
-	for limit := q.Limit; len(flights) < limit; {
-		q.Limit = min(limit-len(flights), MaxPage)
+	return Pages(q.Limit, MaxPage, q.Cursor, func(cursor string, limit int) ([]client.Flight, string, error) {
+		q.Cursor, q.Limit = cursor, limit
 		page, err := c.List(ctx, q)
 		if err != nil {
 			return nil, "", err
 		}
-		flights = append(flights, page.Flights...)
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
-		}
-	}
-	return flights, q.Cursor, nil
+		return page.Flights, page.Next, nil
+	})
 }

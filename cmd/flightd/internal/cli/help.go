@@ -28,6 +28,18 @@ func ExactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// ArgsOf returns the check of the arguments that the usage line of a command names: none, or KEY-or-ID. It returns nil for another line.
+func ArgsOf(cmd *cobra.Command) cobra.PositionalArgs {
+	_, args, _ := strings.Cut(cmd.Use, " ")
+	switch {
+	case args == "" || strings.HasPrefix(args, "--"):
+		return ExactArgs(0, "no arguments")
+	case args == "KEY-or-ID":
+		return ExactArgs(1, "a key or an id")
+	}
+	return nil
+}
+
 // suggestedCommands are the commands to suggest for words that other programs have.
 var suggestedCommands = map[string]string{
 	"flightd cert renew":   "flightd cert init DIRECTORY",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,7 +19,9 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+	"github.com/spf13/cobra"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -186,8 +189,11 @@ func (a *App) PrintUnlessTable(id string, data any) error {
 }
 
 // PrintLine prints a line of text, or the data behind it in a format that has fields.
-func (a *App) PrintLine(line string, data any) error {
-	return a.Print(data, func(b *strings.Builder) { b.WriteString(line + "\n") }, line)
+func (a *App) PrintLine(line string, data any) error { return a.Print(data, Text("%s\n", line), line) }
+
+// Text returns a function for Print that writes a formatted text.
+func Text(format string, args ...any) func(*strings.Builder) {
+	return func(b *strings.Builder) { fmt.Fprintf(b, format, args...) }
 }
 
 // PrintDone confirms a decision about a named thing: in words on standard error, or in the format of -o.
@@ -198,12 +204,78 @@ func (a *App) PrintDone(done, namespace, name, what string) error {
 	return a.PrintUnlessTable(name, map[string]string{"done": done, "namespace": namespace, "name": name})
 }
 
+// PrintStreamed prints one element of a stream: as a line of JSON, as a document of YAML, or as the text.
+func (a *App) PrintStreamed(data any, text string) error {
+	if a.Format == "json" || a.Format == "yaml" {
+		encoded, err := json.Marshal(data)
+		if err == nil {
+			text, err = a.DataText(encoded)
+		}
+		if err != nil {
+			return err
+		}
+		if a.Format == "yaml" {
+			text = "---\n" + text
+		}
+	}
+	_, err := fmt.Fprintln(a.Out, text)
+	return err
+}
+
+// Table describes a list of items of type T: the heading, and the cells and the id of each row.
+type Table[T any] struct {
+	Heading []string
+	Row     func(item *T) (id string, cells []string)
+}
+
+// Print prints items in the format of -o. data is their form in JSON and YAML.
+func (t Table[T]) Print(a *App, items []T, data any) error {
+	rows, ids := make([][]string, len(items)), make([]string, len(items))
+	for i := range items {
+		ids[i], rows[i] = t.Row(&items[i])
+	}
+	return a.PrintList(t.Heading, rows, ids, data)
+}
+
+// ReadList reads the items of a list. data is their form in JSON and YAML.
+type ReadList[T any] func(ctx context.Context, c *client.Client, args []string) (items []T, data any, err error)
+
+// List returns the RunE of a command that reads items and prints them.
+func (t Table[T]) List(a *App, read ReadList[T]) func(*cobra.Command, []string) error {
+	return a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+		items, data, err := read(ctx, c, args)
+		if err != nil {
+			return err
+		}
+		return t.Print(a, items, data)
+	})
+}
+
+// Pages reads pages until it has as many items as limit. next is the cursor of the next page, and empty after the last one.
+func Pages[T any](limit, page int, cursor string, read func(cursor string, limit int) ([]T, string, error)) (all []T, next string, err error) {
+	for all, next = []T{}, cursor; len(all) < limit; {
+		var items []T
+		if items, next, err = read(next, min(limit-len(all), page)); err != nil {
+			return nil, "", err
+		}
+		if all = append(all, items...); next == "" {
+			break
+		}
+	}
+	return all, next, nil
+}
+
 // FormatTime returns a time in UTC, to the millisecond, or "" for the zero time.
 func FormatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+}
+
+// ChangeText describes when, by whom and why something was changed.
+func ChangeText(at time.Time, by, reason string) string {
+	return FormatTime(at) + " by " + OneLine(by) + ": " + OneLine(reason)
 }
 
 // LedgerText describes a ledger, so that a person notices the wrong one, as in "2,361 flights, newest 4 min ago, 10 in
