@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,13 +19,33 @@ import (
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/node"
 )
 
 func newClusterCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("cluster", "Found a cluster of nodes that hold one ledger together, show its nodes, and replace one", newClusterFoundCommand(a), newClusterReplaceCommand(a), newClusterStatusCommand(a), newClusterRaiseLeaseEpochCommand(a))
+	return cli.CommandGroup("cluster", "Found a cluster of nodes that hold one ledger together, show its nodes, and replace one", newClusterFoundCommand(a), newClusterReplaceCommand(a), newClusterStatusCommand(a),
+		a.Decision(&cobra.Command{
+			Use:   "raise-lease-epoch --reason WHY",
+			Short: "Accept an etcd that has lost data, in a cluster that runs",
+			Long: `Accepts an etcd that knows less than the ledger, for example after it was restored from a snapshot. Until then nothing opens.
+
+All sessions end. Attempts that were open are not taken over before their holders must have ended: that takes the longest session,
+time-out and settle delay together. No receipt is lost. If etcd has lost nothing, this changes nothing.`,
+			Example: `  flightd cluster raise-lease-epoch --reason 'etcd was restored from its snapshot of noon'`,
+		}, func(_ []string) error {
+			return a.Confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?")
+		}, func(ctx context.Context, c *client.Client, _ []string, reason string) error {
+			state, err := c.RaiseLeaseEpoch(ctx, reason)
+			if err != nil {
+				return err
+			}
+			a.Say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
+			return a.PrintUnlessTable(fmt.Sprint(state.Epoch), state)
+		}))
 }
 
 func newClusterFoundCommand(a *cli.App) *cobra.Command {
@@ -261,23 +282,89 @@ func replaceNode(ctx context.Context, a *cli.App, c *client.Client, name, ca, ou
 	return printCluster(a, &madeCluster{ClusterID: made.ClusterID, Nodes: []madeNode{describeNode(made)}})
 }
 
-func newClusterRaiseLeaseEpochCommand(a *cli.App) *cobra.Command {
-	return a.Decision(&cobra.Command{
-		Use:   "raise-lease-epoch --reason WHY",
-		Short: "Accept an etcd that has lost data, in a cluster that runs",
-		Long: `Accepts an etcd that knows less than the ledger, for example after it was restored from a snapshot. Until then nothing opens.
+func newClusterStatusCommand(a *cli.App) *cobra.Command {
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show the nodes of the cluster: who leads, who is behind, whose clock is off, whose disk is damaged",
+		Long: `Shows the nodes as the leader of the ledger sees them, at most a second old. Any node of the cluster can be asked.
 
-All sessions end. Attempts that were open are not taken over before their holders must have ended: that takes the longest session,
-time-out and settle delay together. No receipt is lost. If etcd has lost nothing, this changes nothing.`,
-		Example: `  flightd cluster raise-lease-epoch --reason 'etcd was restored from its snapshot of noon'`,
-	}, func(_ []string) error {
-		return a.Confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?")
-	}, func(ctx context.Context, c *client.Client, _ []string, reason string) error {
-		state, err := c.RaiseLeaseEpoch(ctx, reason)
+A cluster of three serves callers while two of them answer. BEHIND is how many entries of the ledger a node lacks; CLOCK is how
+far its wall clock is ahead of the leader's.
+
+The exit code is 0 if the cluster is whole: a node leads, and every node answers, votes, reaches its etcd and has the ledger. With
+--wait, each node must have what the ledger had when the command began; without it, a node may be 1,000 entries behind.`,
+		Example: `  flightd cluster status
+  flightd cluster status --wait 60s      # until the cluster is whole
+  flightd cluster status -o json`,
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error { return clusterStatus(ctx, a, c, wait) }),
+	}
+	cli.DurationVar(c.Flags(), &wait, "wait", 0, "wait until the cluster is whole, at most so long; 0: ask once")
+	return c
+}
+
+// maxBehind is the number of entries that a node may lack in a whole cluster, as in the alert FlightdNodeLags.
+const maxBehind = 1000
+
+// clusterStatus prints the nodes as soon as the cluster is whole, or when the wait ends. Its error then names the nodes that are not whole.
+func clusterStatus(ctx context.Context, a *cli.App, c *client.Client, wait time.Duration) error {
+	deadline, applied := time.Now().Add(wait), uint64(1) // applied is the index that each node must reach
+	for first := true; ; first = false {
+		state, err := c.Cluster(ctx)
+		var broken []string
+		if err == nil {
+			if first && wait > 0 {
+				for _, n := range state.Nodes {
+					applied = max(applied, n.Applied+n.Behind)
+				}
+			}
+			broken = markProblems(state, applied)
+		}
+		if time.Until(deadline) > 0 && (err != nil || broken != nil) {
+			if !clock.Sleep(ctx, 200*time.Millisecond) {
+				return ctx.Err()
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		a.Say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
-		return a.PrintUnlessTable(fmt.Sprint(state.Epoch), state)
-	})
+		var rows [][]string
+		for _, n := range state.Nodes {
+			clock := (time.Duration(n.ClockMS) * time.Millisecond).String()
+			etcd := "no answer"
+			if n.EtcdOK {
+				etcd = "ok"
+			}
+			rows = append(rows, []string{n.Name, n.Role, fmt.Sprint(n.Applied), fmt.Sprint(n.Behind), clock, etcd, n.Version, cmp.Or(n.Problem, "-")})
+		}
+		err = a.PrintList([]string{"NODE", "ROLE", "APPLIED", "BEHIND", "CLOCK", "ETCD", "VERSION", "PROBLEM"}, rows, []string{state.Leader}, state)
+		if err == nil && broken != nil {
+			err = &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the cluster is not whole: %s", strings.Join(broken, "; ")), Hint: "flightd doctor compares the nodes, and --wait 60s waits for them"}
+		}
+		return err
+	}
+}
+
+// markProblems sets the problem of each node that is not whole, and returns all problems of the cluster.
+func markProblems(state *client.Cluster, applied uint64) (broken []string) {
+	if state.Leader == "" {
+		broken = append(broken, "no node leads")
+	}
+	for i := range state.Nodes {
+		n := &state.Nodes[i]
+		switch {
+		case n.Problem != "":
+		case n.Role == wire.RoleUnreachable:
+			n.Problem = "does not answer"
+		case n.Behind > 0 && n.Applied < applied, n.Behind > maxBehind:
+			n.Problem = "lacks " + cli.Pluralize(int(n.Behind), "entry", "entries") + " of the ledger"
+		case !n.EtcdOK:
+			n.Problem = "its etcd does not answer"
+		}
+		if n.Problem != "" {
+			broken = append(broken, n.Name+": "+n.Problem)
+		}
+	}
+	return broken
 }

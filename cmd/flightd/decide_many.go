@@ -26,7 +26,7 @@ func (s *selection) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&s.q.Action, "action", "", "decide about all flights whose key has this name")
 	flags.StringVar(&s.q.KeyPrefix, "prefix", "", "decide about all flights whose full key has this prefix")
-	flags.Var((*cli.SinceValue)(&s.q.Since), "since", "decide about all flights created within this time, such as 1h or 30d, or since this time; 0: all")
+	cli.SinceVar(flags, &s.q.Since, "decide about all flights created within this time, such as 1h or 30d, or since this time; 0: all")
 	if s.q.States = s.states[:1]; len(s.states) > 1 {
 		flags.StringSliceVar(&s.q.States, "state", s.states[:1], "decide about all flights in these states")
 	}
@@ -55,8 +55,19 @@ type decisionSummary struct {
 	Skipped int `json:"skipped"` // they had changed since they were listed
 }
 
-// deciding is how many decisions are requested at once.
-const deciding = 8
+// eightAtOnce calls do for each number below n, eight at a time, and waits for all of them.
+func eightAtOnce(n int, do func(i int)) {
+	var calls sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for i := range n {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			do(i)
+		})
+	}
+	calls.Wait()
+}
 
 // decideMany lists the selected flights, asks a person, and makes the decision about each of them, if it is still at the version
 // that was listed. If the process dies, some are decided; the rest can be selected again.
@@ -93,39 +104,32 @@ func (s *selection) decideMany(ctx context.Context, a *cli.App, c *client.Client
 		ids    []string
 		failed error
 	)
-	slots := make(chan struct{}, deciding)
-	var deciders sync.WaitGroup // waited for below
-	for i := range flights {
-		slots <- struct{}{}
-		deciders.Go(func() {
-			defer func() { <-slots }()
-			mu.Lock()
-			stop := failed != nil
-			mu.Unlock()
-			if stop {
-				return
-			}
-			id, err := flight.ParseID(flights[i].ID)
-			if err == nil {
-				err = do(id, &flights[i])
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			switch code := client.CodeOf(err); {
-			case err == nil:
-				sum.Decided, ids = sum.Decided+1, append(ids, flights[i].ID)
-			case code == wire.PreconditionFailed || code == wire.NotFound:
-				sum.Skipped++
-			case failed == nil:
-				failed = err
-			}
-		})
-	}
-	deciders.Wait()
+	eightAtOnce(len(flights), func(i int) {
+		mu.Lock()
+		stop := failed != nil
+		mu.Unlock()
+		if stop {
+			return
+		}
+		id, err := flight.ParseID(flights[i].ID)
+		if err == nil {
+			err = do(id, &flights[i])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch code := client.CodeOf(err); {
+		case err == nil:
+			sum.Decided, ids = sum.Decided+1, append(ids, flights[i].ID)
+		case code == wire.PreconditionFailed || code == wire.NotFound:
+			sum.Skipped++
+		case failed == nil:
+			failed = err
+		}
+	})
 	text := fmt.Sprintf("%s: %d decided, %d skipped because they had changed", cli.Pluralize(sum.Flights, "flight", "flights"), sum.Decided, sum.Skipped)
 	if failed != nil {
 		a.Say("%s; the same command continues", text)
 		return failed
 	}
-	return a.Print(sum, func(b *strings.Builder) { fmt.Fprintln(b, text) }, ids...)
+	return a.Print(sum, cli.Text("%s\n", text), ids...)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -256,16 +255,7 @@ const maxShortInput = 40
 // shortInputs returns the beginnings of the inputs of flights, or "" where there is none, or where it cannot be read.
 func shortInputs(ctx context.Context, c *client.Client, flights []client.Flight) []string {
 	inputs := make([]string, len(flights))
-	var readers sync.WaitGroup // waited for below
-	slots := make(chan struct{}, 8)
-	for i := range flights {
-		slots <- struct{}{}
-		readers.Go(func() {
-			defer func() { <-slots }()
-			inputs[i] = shortInput(ctx, c, flights[i].ID)
-		})
-	}
-	readers.Wait()
+	eightAtOnce(len(flights), func(i int) { inputs[i] = shortInput(ctx, c, flights[i].ID) })
 	return inputs
 }
 

@@ -35,7 +35,13 @@ duplicates.`,
 	flags.IntVar(&cfg.Workers, "workers", 3, "how many servers are killed in parallel")
 	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (default a new one, kept only if a promise was broken)")
 	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act without flightd, as a control")
-	c.AddCommand(newDrillCRMCommand(a), newDrillCallerCommand(a))
+	c.AddCommand(
+		&cobra.Command{
+			Use:    "crm",
+			Short:  "Run the CRM of a drill",
+			Hidden: true,
+			RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.In, a.Out) },
+		}, newDrillCallerCommand(a))
 	return c
 }
 
@@ -75,16 +81,6 @@ func writeDrill(a *cli.App, report drill.Report) error {
 		a.Say("%s", report.Summary())
 	}
 	return a.Print(report, func(b *strings.Builder) { _ = report.WriteTable(b) }, ids...)
-}
-
-// newDrillCRMCommand is the CRM process of a drill.
-func newDrillCRMCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:    "crm",
-		Short:  "Run the CRM of a drill",
-		Hidden: true,
-		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.In, a.Out) },
-	}
 }
 
 // newDrillCallerCommand is a caller process of a drill.

@@ -124,7 +124,7 @@ func listCommand(a *cli.App, l *flightList, c *cobra.Command) *cobra.Command {
 	allNamespacesFlag(flags, &q.AllNamespaces)
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
-	flags.Var((*cli.SinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
+	cli.SinceVar(flags, &q.Since, "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
 	flags.IntVar(&q.Limit, "limit", 100, "list at most this many")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		return cmp.Or(checkLimit(q.Limit), checkPrefix(a, q.KeyPrefix, q.AllNamespaces))

@@ -121,12 +121,15 @@ func newQueuesWatchCommand(a *cli.App) *cobra.Command {
 		Long: `Shows the table of flightd queues again and again on a terminal. Elsewhere it prints a line for each action at first, and then
 whenever one of its numbers changes, other than the age and the rate; with -o json a line of JSON.`,
 		Example: "  flightd queues watch\n  flightd queues watch -A -o json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if every < 100*time.Millisecond {
 				return cli.UsageError("--every %v: at least 100ms", every)
 			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return watchQueues(cmd.Context(), a, c, all, every) }, client.WithRetryTimeout(queueRetry))
+			return nil
 		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			return watchQueues(ctx, a, c, all, every)
+		}, client.WithRetryTimeout(queueRetry)),
 	}
 	allNamespacesFlag(c.Flags(), &all)
 	cli.DurationVar(c.Flags(), &every, "every", 2*time.Second, "the pause between two looks")

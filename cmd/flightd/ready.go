@@ -80,7 +80,7 @@ func awaitReady(ctx context.Context, a *cli.App, wait time.Duration) error {
 		Ready   bool             `json:"ready"`
 		Address string           `json:"address"`
 		Ledger  *wire.LedgerInfo `json:"ledger,omitzero"`
-	}{true, address, ledger}, func(b *strings.Builder) { b.WriteString(text + "\n") }, address)
+	}{true, address, ledger}, cli.Text("%s\n", text), address)
 }
 
 // readyAddress returns the address to ask and the TLS settings for it.

@@ -52,12 +52,15 @@ func readDefinitions(a *cli.App, files []string) (all []*saga.Definition, found 
 		if err != nil {
 			return nil, nil, err
 		}
-		d, places, err := saga.ParseYAML(text)
-		if unknown := new(saga.UnknownFields); errors.As(err, &unknown) {
-			for _, f := range unknown.Found {
+		add := func(places saga.Places, more []saga.Finding) {
+			for _, f := range more {
 				at := places.Of(f.Pointer)
 				found = append(found, finding{File: file, Line: at.Line, Column: at.Column, Finding: f})
 			}
+		}
+		d, places, err := saga.ParseYAML(text)
+		if unknown := new(saga.UnknownFields); errors.As(err, &unknown) {
+			add(places, unknown.Found)
 			continue
 		}
 		if err != nil {
@@ -74,10 +77,7 @@ func readDefinitions(a *cli.App, files []string) (all []*saga.Definition, found 
 			continue
 		}
 		all = append(all, d)
-		for _, f := range saga.Lint(d) {
-			at := places.Of(f.Pointer)
-			found = append(found, finding{File: file, Line: at.Line, Column: at.Column, Finding: f})
-		}
+		add(places, saga.Lint(d))
 		for _, w := range saga.Warnings(d) {
 			at := places.Of(w.Pointer)
 			a.Say("warning: %s:%d:%d: step %s: %s (%s)", file, at.Line, at.Column, w.Step, w.Detail, w.Hint)

@@ -18,7 +18,7 @@ import (
 
 func newSagasStartCommand(a *cli.App) *cobra.Command {
 	var id, input string
-	var wait cli.WaitValue
+	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "start NAME[@VERSION] --id ID [--input JSON]",
 		Short: "Start a saga; the same id is the same run",
@@ -44,18 +44,17 @@ or cancelled, 76 if a person must decide about a step, and 75 if it goes on when
 					return err
 				}
 				if wait != 0 {
-					return waitForSaga(cmd.Context(), a, c, started.Saga, time.Duration(wait))
+					return waitForSaga(cmd.Context(), a, c, started.Saga, wait)
 				}
-				return a.Print(started, func(b *strings.Builder) {
-					fmt.Fprintf(b, "%s: %s, %s of %s\n", started.Saga.Key, started.Status, started.Saga.State, started.Saga.Definition)
-				}, started.Saga.ID)
+				s := started.Saga
+				return a.Print(started, cli.Text("%s: %s, %s of %s\n", s.Key, started.Status, s.State, s.Definition), s.ID)
 			}, client.WithRetryTimeout(watchTimeout), client.WithActor(cli.ActorName("")))
 		},
 	}
 	flags := c.Flags()
 	flags.StringVar(&id, "id", "", "the id of the run; required")
 	flags.StringVar(&input, "input", "", "the input of the saga, as JSON; @FILE reads a file, @- standard input")
-	flags.Var(&wait, "wait", "wait for the end of the saga, and print its steps: a duration, 0 or forever")
+	cli.WaitVar(flags, &wait, "wait", 0, "wait for the end of the saga, and print its steps: a duration, 0 or forever")
 	return c
 }
 
@@ -90,12 +89,8 @@ func waitForSaga(ctx context.Context, a *cli.App, c *client.Client, s *client.Sa
 	if err != nil {
 		return err
 	}
-	waitCtx := ctx
-	if wait != cli.Forever {
-		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeoutCause(ctx, wait, errWaitOver)
-		defer cancel()
-	}
+	waitCtx, cancel := withWait(ctx, wait)
+	defer cancel()
 	now, err := c.WaitSaga(waitCtx, id)
 	if err != nil && waitCtx.Err() != nil && ctx.Err() == nil { // the wait is over
 		now, err = c.Saga(ctx, id)

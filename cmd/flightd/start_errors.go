@@ -20,59 +20,66 @@ import (
 // startError adds the exit code and the hint to the error with which a node of this configuration did not start, or
 // stopped.
 func startError(err error, cfg *node.Config) error {
+	if err == nil {
+		return nil
+	}
+	code, hint := startHint(err, cfg)
+	return &cli.Error{Code: code, Err: err, Hint: hint}
+}
+
+// startHint returns the exit code and the hint for an error of startError.
+func startHint(err error, cfg *node.Config) (code int, hint string) {
 	var invalid *flight.InvalidError
 	var network *net.OpError
 	var etcd *node.EtcdError
 	var noLedger *node.NoLedgerError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &noLedger) && cfg.Deployment != "":
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of deployment " + cfg.Deployment + " with --data or FLIGHTD_DATA; FLIGHTD_DEPLOYMENT allows no other one"}
+		return cli.ExitConfig, "name the directory of deployment " + cfg.Deployment + " with --data or FLIGHTD_DATA; FLIGHTD_DEPLOYMENT allows no other one"
 	case errors.As(err, &noLedger) && slices.Contains(noLedger.Found, "etcd"):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the whole data directory from one backup: its ledger is missing, and with it every receipt"}
+		return cli.ExitConfig, "restore the whole data directory from one backup: its ledger is missing, and with it every receipt"
 	case errors.As(err, &noLedger):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of your ledger with --data or FLIGHTD_DATA; if there is none yet, make it once with flightd serve --init"}
+		return cli.ExitConfig, "name the directory of your ledger with --data or FLIGHTD_DATA; if there is none yet, make it once with flightd serve --init"
 	case errors.As(err, new(*node.NotEmptyError)):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"}
+		return cli.ExitConfig, "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"
 	case errors.As(err, new(*node.WrongDeploymentError)):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"}
+		return cli.ExitConfig, "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"
 	case errors.As(err, new(*node.LockedError)), errors.As(err, new(*node.NotMemberError)):
-		return &cli.Error{Code: cli.ExitConfig, Err: err}
+		return cli.ExitConfig, ""
 	case errors.As(err, &invalid):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: configHint(invalid.Field, cfg)}
+		return cli.ExitConfig, configHint(invalid.Field, cfg)
 	case errors.Is(err, etcdlease.ErrOldServer):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "upgrade every member of that etcd, one after the other, and start again"}
+		return cli.ExitConfig, "upgrade every member of that etcd, one after the other, and start again"
 	case errors.Is(err, lease.ErrRegressed) && len(cfg.Etcd.Endpoints) > 0:
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "correct --etcd and --etcd-prefix if the leases were kept elsewhere before; if that etcd has lost its data for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return cli.ExitConfig, "correct --etcd and --etcd-prefix if the leases were kept elsewhere before; if that etcd has lost its data for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"
 	case errors.Is(err, lease.ErrUnavailable) && len(cfg.Etcd.Endpoints) > 0:
-		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: "start it again: the next start waits for etcd"}
+		return cli.ExitUnreachable, "start it again: the next start waits for etcd"
 	case errors.Is(err, lease.ErrRegressed):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return cli.ExitConfig, "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"
 	case errors.As(err, new(*node.LedgerLostError)), errors.Is(err, lease.ErrForeign):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "put the newest copy of this data directory back; if there is none, " + acceptHint(cfg)}
+		return cli.ExitConfig, "put the newest copy of this data directory back; if there is none, " + acceptHint(cfg)
 	case errors.As(err, new(*node.CopiedError)):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "start the original directory if it is newer; else " + acceptHint(cfg) +
-			"; add --moved if the directory was moved after a clean stop and no other copy has run since"}
+		return cli.ExitConfig, "start the original directory if it is newer; else " + acceptHint(cfg) +
+			"; add --moved if the directory was moved after a clean stop and no other copy has run since"
 	case errors.As(err, &network) && network.Op == "listen":
-		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: listenHint(err)}
+		return cli.ExitUnreachable, listenHint(err)
 	case systemErrorHint(err) != "": // the system's error decides, whatever error it is wrapped in
-		return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: systemErrorHint(err)}
+		return cli.ExitFailed, systemErrorHint(err)
 	case errors.Is(err, clusterstore.ErrLocked):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "stop the flightd that uses the data directory"}
+		return cli.ExitConfig, "stop the flightd that uses the data directory"
 	case isAnyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
+		return cli.ExitConfig, "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"
 	case errors.Is(err, clusterstore.ErrNewer):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
+		return cli.ExitConfig, "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"
 	case isAnyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"}
+		return cli.ExitConfig, "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"
 	case errors.As(err, &etcd) && etcd.Dir == "":
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name a prefix of its own with --etcd-prefix if another program writes there, and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return cli.ExitConfig, "name a prefix of its own with --etcd-prefix if another program writes there, and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"
 	case errors.As(err, &etcd):
-		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the previous etcd directory; if there is none, move " +
-			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return cli.ExitConfig, "restore the previous etcd directory; if there is none, move " +
+			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"
 	}
-	return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: "start it again; if it fails again, check the disk (dmesg)"}
+	return cli.ExitFailed, "start it again; if it fails again, check the disk (dmesg)"
 }
 
 // acceptHint is the command with which an operator accepts that effects are missing in the ledger.

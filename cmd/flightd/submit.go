@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +22,7 @@ import (
 type submitFlags struct {
 	file, input             string
 	hasInput                bool // --input is given
-	wait                    cli.WaitValue
+	wait                    time.Duration
 	job                     client.SubmitRequest // the fields that a line does not have
 	recovery                *cli.Choice
 	window, timeout, settle time.Duration
@@ -102,7 +101,7 @@ A conflict is a line whose key has another input.`,
 	flags := c.Flags()
 	flags.StringVarP(&s.file, "file", "f", "", "file with a job on each line; - reads standard input")
 	flags.StringVar(&s.input, "input", "", "the input of one job, as JSON; @FILE reads a file, @- standard input")
-	flags.Var(&s.wait, "wait", "wait for the receipt of one job and print it: a duration, 0 or forever")
+	cli.WaitVar(flags, &s.wait, "wait", 0, "wait for the receipt of one job and print it: a duration, 0 or forever")
 	flags.StringVar(&s.job.Lane, "lane", "", "put the jobs into this lane of the action")
 	flags.Int64Var(&s.job.LaneLimit, "lane-limit", 0, "how many jobs of the lane may run at once; 0: one")
 	flags.Int64Var(&s.job.Priority, "priority", 0, "-1000 to 1000; jobs of a greater one are handed out first")
@@ -132,12 +131,10 @@ func submitOne(ctx context.Context, a *cli.App, c *client.Client, s *submitFlags
 		a.Say("%s", job.Warning)
 	}
 	if s.wait != 0 {
-		return waitForReceipt(ctx, a, c, job.Key, time.Duration(s.wait))
+		return waitForReceipt(ctx, a, c, job.Key, s.wait)
 	}
 	f := job.Flight
-	return a.Print(map[string]any{"status": job.Status, "flight": f}, func(b *strings.Builder) {
-		fmt.Fprintf(b, "%s: %s, %s\n", displayKey(f), job.Status, f.State)
-	}, f.ID)
+	return a.Print(map[string]any{"status": job.Status, "flight": f}, cli.Text("%s: %s, %s\n", displayKey(f), job.Status, f.State), f.ID)
 }
 
 // submitSummary says what became of the lines of a file.
@@ -211,7 +208,7 @@ func submitFile(ctx context.Context, a *cli.App, c *client.Client, s *submitFlag
 		a.Say("%s", &run.sum)
 		return err
 	}
-	if err := a.Print(&run.sum, func(b *strings.Builder) { fmt.Fprintln(b, &run.sum) }); err != nil {
+	if err := a.Print(&run.sum, cli.Text("%v\n", &run.sum)); err != nil {
 		return err
 	}
 	if run.sum.Conflicts+run.sum.Rejected > 0 {

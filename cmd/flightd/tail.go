@@ -31,25 +31,23 @@ missed.`,
   flightd tail -A                                    # in all namespaces
   flightd tail --kind in_doubt,overlap --since 1h
   flightd tail --action charge --last 0 -o json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if q.Last < 0 {
 				return cli.UsageError("--last %d: at least 0", q.Last)
 			}
-			if err := checkPrefix(a, q.KeyPrefix, q.AllNamespaces); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				if noFollow {
-					return printPastEvents(cmd.Context(), a, c, q)
-				}
-				return followEvents(cmd.Context(), a, c, q)
-			})
+			return checkPrefix(a, q.KeyPrefix, q.AllNamespaces)
 		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			if noFollow {
+				return printPastEvents(ctx, a, c, q)
+			}
+			return followEvents(ctx, a, c, q)
+		}),
 	}
 	flags := c.Flags()
 	allNamespacesFlag(flags, &q.AllNamespaces)
 	flags.IntVar(&q.Last, "last", 10, "begin with this many past events")
-	flags.Var((*cli.SinceValue)(&q.Since), "since", "only past events within this time, such as 1h or 30d, or since this time; 0: all")
+	cli.SinceVar(flags, &q.Since, "only past events within this time, such as 1h or 30d, or since this time; 0: all")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id instead")
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -9,6 +11,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const (
@@ -96,4 +99,74 @@ func finishWatch(a *cli.App, f *client.Flight, d *client.Duplicates) error {
 func succeeded(f *client.Flight) bool {
 	return f.State == flight.StateSucceeded.String() ||
 		f.State == flight.StateExpired.String() && f.Receipt != nil && f.Receipt.Outcome == flight.OutcomeSucceeded.String()
+}
+
+func newFlightsWaitCommand(a *cli.App) *cobra.Command {
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:   "wait KEY-or-ID",
+		Short: "Wait until a flight has ended, and print its receipt",
+		Long: `Waits until a flight has ended, and prints its receipt to standard output, byte for byte.
+
+The exit code is 0 if it succeeded, 1 if it was refused, failed or was cancelled, 76 if a person must resolve it, and 75 if
+it has not ended when --wait is over.`,
+		Example: "  flightd flights wait charge/order-42\n  flightd flights wait charge/order-42 --wait 30s",
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			f, _, err := a.FindFlight(ctx, c, args[0], false)
+			if err != nil {
+				return err
+			}
+			key, err := flight.ParseStoredKey(f.Key)
+			if err != nil {
+				return err
+			}
+			return waitForReceipt(ctx, a, c, key, wait)
+		}, client.WithRetryTimeout(watchTimeout)),
+	}
+	cli.WaitVar(c.Flags(), &wait, "wait", cli.Forever, "how long to wait: a duration, 0 or forever")
+	return c
+}
+
+// errWaitOver is the end of --wait.
+var errWaitOver = errors.New("it has not ended, and --wait is over")
+
+// withWait returns a context that ends with errWaitOver when the wait is over.
+func withWait(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait == cli.Forever {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, wait, errWaitOver)
+}
+
+// waitForReceipt waits until a flight has ended, and prints its receipt.
+func waitForReceipt(ctx context.Context, a *cli.App, c *client.Client, key flight.Key, wait time.Duration) error {
+	waitCtx, cancel := withWait(ctx, wait)
+	defer cancel()
+	result, err := c.WaitResult(waitCtx, key)
+	var declined *client.Declined
+	switch {
+	case errors.Is(err, errWaitOver):
+		return &cli.Error{Code: cli.ExitBusy, Err: fmt.Errorf("%s: %w", key, err), Hint: fmt.Sprintf("run flightd why %s to see its state, or flightd flights wait %s", key, key)}
+	case err != nil && !errors.As(err, &declined):
+		return err
+	case a.Format != "table":
+		f, err := c.Flight(ctx, key.FlightID())
+		if err != nil {
+			return err
+		}
+		if err := writeFlight(a, f); err != nil {
+			return err
+		}
+	default:
+		if _, err := a.Out.Write(result.Answer.Body); err != nil {
+			return err
+		}
+	}
+	switch {
+	case declined != nil:
+		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("%s: %w", wire.FlightFailed, err)}
+	case result.Truncated && a.Format == "table":
+		return &cli.Error{Code: cli.ExitTruncated, Err: &client.ReceiptTruncated{Result: result}}
+	}
+	return nil
 }

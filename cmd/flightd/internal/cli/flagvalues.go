@@ -13,167 +13,140 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// durationValue is the value of a duration flag, which also takes days.
-type durationValue time.Duration
-
-// DurationVar adds a duration flag, which also takes days.
-func DurationVar(flags *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
-	*p = value
-	flags.Var((*durationValue)(p), name, usage)
+// parsedFlag is a flag of any type: parse reads its value, text formats it, and kind names it in the help.
+type parsedFlag[T any] struct {
+	p     *T
+	kind  string
+	parse func(string) (T, error)
+	text  func(T) string
 }
 
-func (v *durationValue) String() string {
-	if *v == 0 {
-		return "0"
-	}
-	return time.Duration(*v).String()
-}
+func (f *parsedFlag[T]) String() string { return f.text(*f.p) }
+func (f *parsedFlag[T]) Type() string   { return f.kind }
 
-func (v *durationValue) Set(s string) error {
-	d, err := wire.ParseDuration(s)
+func (f *parsedFlag[T]) Set(s string) error {
+	parsed, err := f.parse(s)
 	if err == nil {
-		*v = durationValue(d)
+		*f.p = parsed
 	}
 	return err
 }
 
-func (v *durationValue) Type() string { return "duration" }
+// addDuration adds a flag for a duration that parse reads.
+func addDuration(flags *pflag.FlagSet, p *time.Duration, name, usage string, parse func(string) (time.Duration, error)) {
+	flags.Var(&parsedFlag[time.Duration]{p, "duration", parse, func(d time.Duration) string {
+		if d == 0 {
+			return "0"
+		}
+		return d.String()
+	}}, name, usage)
+}
+
+// DurationVar adds a duration flag, which also takes days.
+func DurationVar(flags *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	addDuration(flags, p, name, usage, wire.ParseDuration)
+}
 
 // Forever is a wait without a bound.
 const Forever = time.Duration(-1)
 
-// WaitValue is the flag --wait: a duration, 0 or forever.
-type WaitValue time.Duration
-
-func (w *WaitValue) String() string {
-	if time.Duration(*w) == Forever {
-		return "forever"
-	}
-	return time.Duration(*w).String()
+// WaitVar adds a flag for a wait: a duration, 0 or forever.
+func WaitVar(flags *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	flags.Var(&parsedFlag[time.Duration]{p, "duration", func(s string) (time.Duration, error) {
+		if s == "forever" {
+			return Forever, nil
+		}
+		d, err := wire.ParseDuration(s)
+		if err != nil || d < 0 {
+			return 0, fmt.Errorf("%q is neither a duration such as 20s, nor 0, nor forever", s)
+		}
+		return d, nil
+	}, func(d time.Duration) string {
+		if d == Forever {
+			return "forever"
+		}
+		return d.String()
+	}}, name, usage)
 }
 
-func (w *WaitValue) Set(s string) error {
-	if s == "forever" {
-		*w = WaitValue(Forever)
-		return nil
-	}
-	d, err := wire.ParseDuration(s)
-	if err != nil || d < 0 {
-		return fmt.Errorf("%q is neither a duration such as 20s, nor 0, nor forever", s)
-	}
-	*w = WaitValue(d)
-	return nil
+// SinceVar adds a flag for how long ago a list begins: a duration, also in days, or a time. 0 is no bound.
+func SinceVar(flags *pflag.FlagSet, p *time.Duration, usage string) {
+	addDuration(flags, p, "since", usage, func(s string) (time.Duration, error) {
+		d, err := wire.ParseDuration(s)
+		if at, wrong := time.Parse(time.RFC3339, s); wrong == nil {
+			d, err = time.Since(at), nil
+		}
+		if err != nil || d < 0 {
+			return 0, errors.New("want a duration or a past time, such as 1h, 30d or 2026-01-31T12:00:00Z")
+		}
+		return d, nil
+	})
 }
 
-func (w *WaitValue) Type() string { return "duration" }
-
-// SinceValue is the flag --since: a duration, also in days, or a time. 0 is no bound.
-type SinceValue time.Duration
-
-func (v *SinceValue) String() string {
-	if *v == 0 {
-		return "0"
-	}
-	return time.Duration(*v).String()
-}
-
-func (v *SinceValue) Set(s string) error {
-	d, err := wire.ParseDuration(s)
-	if at, wrong := time.Parse(time.RFC3339, s); wrong == nil {
-		d, err = time.Since(at), nil
-	}
-	if err != nil || d < 0 {
-		return errors.New("want a duration or a past time, such as 1h, 30d or 2026-01-31T12:00:00Z")
-	}
-	*v = SinceValue(d)
-	return nil
-}
-
-func (v *SinceValue) Type() string { return "duration" }
-
-// EndValue is a flag for the end of a validity: a duration from now, also in days, or with orTime a time. 0 is no end.
-type EndValue struct {
-	In     time.Duration
-	OrTime bool
-}
-
-func (v *EndValue) String() string {
-	if v.In == 0 {
-		return "0"
-	}
-	return v.In.String()
-}
-
-func (v *EndValue) Set(s string) error {
-	if s == "0" {
-		v.In = 0
-		return nil
-	}
-	d, err := wire.ParseRetention(s) // has the same units and bounds
-	want := "want a duration from 1s to 3660d, such as 1h or 90d"
-	if v.OrTime {
-		want = "want a duration from 1s to 3660d or a future time, such as 90d, 2031-01-31 or 2031-01-31T12:00:00Z"
-		for _, layout := range []string{time.RFC3339, time.DateOnly} {
-			if at, wrong := time.Parse(layout, s); wrong == nil {
-				if d, err = time.Until(at), nil; d <= 0 {
-					return fmt.Errorf("it is in the past; %s", want)
+// EndVar adds a flag for the end of a validity: a duration from now, also in days, or with orTime a time. 0 is no end.
+func EndVar(flags *pflag.FlagSet, p *time.Duration, name, usage string, orTime bool) {
+	addDuration(flags, p, name, usage, func(s string) (time.Duration, error) {
+		if s == "0" {
+			return 0, nil
+		}
+		d, err := wire.ParseRetention(s) // has the same units and bounds
+		want := "want a duration from 1s to 3660d, such as 1h or 90d"
+		if orTime {
+			want = "want a duration from 1s to 3660d or a future time, such as 90d, 2031-01-31 or 2031-01-31T12:00:00Z"
+			for _, layout := range []string{time.RFC3339, time.DateOnly} {
+				if at, wrong := time.Parse(layout, s); wrong == nil {
+					if d, err = time.Until(at), nil; d <= 0 {
+						return 0, fmt.Errorf("it is in the past; %s", want)
+					}
 				}
 			}
 		}
-	}
-	if err != nil || d > wire.MaxRetention {
-		return errors.New(want)
-	}
-	v.In = d
-	return nil
-}
-
-func (v *EndValue) Type() string { return "duration" }
-
-// CodesValue is a flag for exit codes from 1 to 125. Shells use higher ones for commands that could not be run or were
-// killed, and those codes prove nothing about earlier commands of a script.
-type CodesValue []int
-
-func (v *CodesValue) String() string { return strings.Trim(fmt.Sprint([]int(*v)), "[]") }
-
-func (v *CodesValue) Set(s string) error {
-	code, err := strconv.Atoi(s)
-	if err != nil || code < 1 || code > 125 {
-		return fmt.Errorf("%q is not an exit code from 1 to 125", s)
-	}
-	*v = append(*v, code)
-	return nil
-}
-
-func (v *CodesValue) Type() string { return "code" }
-
-// SizeValue is a flag in bytes: 49152, 48KiB, 1MiB.
-type SizeValue int
-
-func (v *SizeValue) String() string {
-	if *v != 0 && *v%1024 == 0 {
-		return strconv.Itoa(int(*v)/1024) + "KiB"
-	}
-	return strconv.Itoa(int(*v))
-}
-
-func (v *SizeValue) Set(s string) error {
-	unit := 1
-	for suffix, bytes := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} {
-		if number, ok := strings.CutSuffix(s, suffix); ok {
-			s, unit = number, bytes
-			break
+		if err != nil || d > wire.MaxRetention {
+			return 0, errors.New(want)
 		}
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > 1<<30/unit {
-		return fmt.Errorf("%q is not a size such as 48KiB", s)
-	}
-	*v = SizeValue(n * unit)
-	return nil
+		return d, nil
+	})
 }
 
-func (v *SizeValue) Type() string { return "size" }
+// CodesVar adds a flag for exit codes from 1 to 125. Shells use higher ones for commands that could not be run or were
+// killed, and those codes prove nothing about earlier commands of a script.
+func CodesVar(flags *pflag.FlagSet, p *[]int, name, usage string) {
+	flags.Var(&parsedFlag[[]int]{p, "code", func(s string) ([]int, error) {
+		code, err := strconv.Atoi(s)
+		if err != nil || code < 1 || code > 125 {
+			return nil, fmt.Errorf("%q is not an exit code from 1 to 125", s)
+		}
+		return append(*p, code), nil
+	}, func(codes []int) string { return strings.Trim(fmt.Sprint(codes), "[]") }}, name, usage)
+}
+
+// SizeVar adds a flag in bytes: 49152, 48KiB, 1MiB.
+func SizeVar(flags *pflag.FlagSet, p *int, name string, value int, usage string) {
+	*p = value
+	flags.Var(&parsedFlag[int]{p, "size", func(s string) (int, error) {
+		number, unit := s, 1
+		if kib, ok := strings.CutSuffix(s, "KiB"); ok {
+			number, unit = kib, 1<<10
+		} else if mib, ok := strings.CutSuffix(s, "MiB"); ok {
+			number, unit = mib, 1<<20
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 || n > 1<<30/unit {
+			return 0, fmt.Errorf("%q is not a size such as 48KiB", number)
+		}
+		return n * unit, nil
+	}, SizeText}, name, usage)
+}
+
+// SizeText formats a size as its flag has it.
+func SizeText(n int) string {
+	if n != 0 && n%1024 == 0 {
+		return strconv.Itoa(n/1024) + "KiB"
+	}
+	return strconv.Itoa(n)
+}
 
 // Choice is a flag that takes one of a list of words.
 type Choice struct {

@@ -61,7 +61,7 @@ func newCall(a *cli.App, f *Flags, argv []string) (effect.Call, error) {
 		return call, err
 	}
 	if f.capture > flight.MaxReceiptBody {
-		return call, cli.UsageError("--capture %s: a receipt keeps at most %d KiB", f.capture.String(), flight.MaxReceiptBody>>10)
+		return call, cli.UsageError("--capture %s: a receipt keeps at most %d KiB", cli.SizeText(f.capture), flight.MaxReceiptBody>>10)
 	}
 	if call.Submission, err = newSubmission(a, f, argv); err != nil {
 		return call, err
@@ -74,14 +74,14 @@ func newCall(a *cli.App, f *Flags, argv []string) (effect.Call, error) {
 const maxStoredArgv = 4 << 10
 
 // waitBound converts --wait for effect.Call, where 0 means no bound.
-func waitBound(w cli.WaitValue) time.Duration {
-	switch time.Duration(w) {
+func waitBound(w time.Duration) time.Duration {
+	switch w {
 	case cli.Forever:
 		return 0
 	case 0:
 		return time.Nanosecond
 	}
-	return time.Duration(w)
+	return w
 }
 
 func newSubmission(a *cli.App, f *Flags, argv []string) (flight.Submission, error) {

@@ -14,11 +14,11 @@ type Flags struct {
 	key         string
 	ttl         time.Duration
 	timeout     time.Duration
-	wait        cli.WaitValue
-	capture     cli.SizeValue
+	wait        time.Duration
+	capture     int
 	recovery    *cli.Choice
 	failure     *cli.Choice
-	notDone     cli.CodesValue
+	notDone     []int
 	fingerprint *cli.Choice
 	leaseLost   *cli.Choice
 	input       string
@@ -31,7 +31,6 @@ type Flags struct {
 // NewFlags returns the defaults of the flags that have a type of their own.
 func NewFlags() *Flags {
 	return &Flags{
-		wait: cli.WaitValue(20 * time.Second), capture: 48 << 10,
 		recovery: cli.NewChoice("hold", "resend"), failure: cli.NewChoice("unknown", "not_done", "refused"),
 		fingerprint: cli.NewChoice("command", "none"), leaseLost: cli.NewChoice("finish", "kill"),
 	}
@@ -53,8 +52,8 @@ func (f *Flags) CheckArgs(dash int, args []string) error {
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.key, "key", "k", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
 	cli.DurationVar(flags, &f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
-	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
-	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
+	cli.WaitVar(flags, &f.wait, "wait", 20*time.Second, "how long to wait while another caller holds the key: a duration, 0 or forever")
+	cli.SizeVar(flags, &f.capture, "capture", 48<<10, "bytes of output kept for the replay, stdout and stderr together")
 	flags.BoolVar(&f.truncated, "allow-truncated", false, "exit with the command's own code even if the replayed output is not complete")
 	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")
 	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
@@ -67,7 +66,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 func (f *Flags) addCommon(flags *pflag.FlagSet) {
 	cli.DurationVar(flags, &f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.Var(f.failure, "failure", "the outcome of an exit code other than 0 and those of --not-done-exit")
-	flags.Var(&f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")
+	cli.CodesVar(flags, &f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")
 	flags.Var(f.leaseLost, "on-lease-lost", "if the session is lost during the run: let the command finish, or kill it")
 	flags.BoolVar(&f.passToken, "pass-token", false, "keep FLIGHTD_TOKEN in the command's environment, for a flightd inside it")
 	cli.DurationVar(flags, &f.reportWait, "report-wait", 5*time.Minute, "how long to retry the report while flightd is unreachable; then it stays on disk")

@@ -395,7 +395,7 @@ func Run(ctx context.Context, a *cli.App, f *Flags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	e := &execution{app: a, flags: f, argv: argv, capture: newCapture(int(f.capture), a.Out, a.Err)}
+	e := &execution{app: a, flags: f, argv: argv, capture: newCapture(f.capture, a.Out, a.Err)}
 	signalled := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // signals are forwarded to the command
 	defer cancel(nil)
@@ -410,7 +410,7 @@ func Run(ctx context.Context, a *cli.App, f *Flags, argv []string) error {
 		return err
 	}
 	e.setClient(c)
-	e.notices = &waitNotices{key: call.Key, wait: time.Duration(f.wait), say: a.Say, read: func(ctx context.Context) (*client.Flight, error) {
+	e.notices = &waitNotices{key: call.Key, wait: f.wait, say: a.Say, read: func(ctx context.Context) (*client.Flight, error) {
 		return c.Flight(ctx, call.Key.FlightID())
 	}}
 	e.notices.start(ctx)

@@ -87,7 +87,7 @@ func (s *tokenScope) namespace(a *cli.App) string {
 func newTokenCreateCommand(a *cli.App) *cobra.Command {
 	var scope tokenScope
 	var r client.TokenRequest
-	expires, keepOld := cli.EndValue{OrTime: true}, cli.EndValue{}
+	var expires, keepOld time.Duration
 	var out string
 	var file *durable.File // for out
 	c := &cobra.Command{
@@ -114,12 +114,12 @@ namespace and the name of the token: after --rotate, the new secret continues th
 	flags := c.Flags()
 	scope.flag(c)
 	flags.StringSliceVar(&r.Verbs, "verbs", []string{"submit", "read"}, "what it allows: "+strings.Join(verbWords(), ", "))
-	flags.Var(&expires, "expires", "end of its validity: a duration such as 90d, or a time; 0: until it is revoked")
+	cli.EndVar(flags, &expires, "expires", "end of its validity: a duration such as 90d, or a time; 0: until it is revoked", true)
 	flags.BoolVar(&r.Rotate, "rotate", false, "replace the secret of an existing token; its verbs stay unless --verbs is given")
-	flags.Var(&keepOld, "keep-old-for", "with --rotate: how long the old secret stays valid, such as 1h; 0: it ends at once")
+	cli.EndVar(flags, &keepOld, "keep-old-for", "with --rotate: how long the old secret stays valid, such as 1h; 0: it ends at once", false)
 	flags.StringVar(&out, "out", "", "file that gets the secret, instead of standard output")
 	a.Change(c, func([]string) error {
-		if keepOld.In != 0 && !r.Rotate {
+		if keepOld != 0 && !r.Rotate {
 			return cli.UsageError("--keep-old-for needs --rotate")
 		}
 		for _, verb := range r.Verbs {
@@ -140,7 +140,7 @@ namespace and the name of the token: after --rotate, the new secret continues th
 		return nil
 	}, func(ctx context.Context, client *client.Client, args []string, reason string) error {
 		r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), reason
-		r.ExpiresInMS, r.KeepOldMS = expires.In.Milliseconds(), keepOld.In.Milliseconds()
+		r.ExpiresInMS, r.KeepOldMS = expires.Milliseconds(), keepOld.Milliseconds()
 		if r.Rotate && !flags.Changed("verbs") {
 			r.Verbs = nil // those of the old token
 		}
@@ -231,4 +231,50 @@ func newWhoamiCommand(a *cli.App) *cobra.Command {
 				[][]string{{cmp.Or(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), cli.ExpiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
 		}),
 	}
+}
+
+// maxAuditPage is the largest page that audit ls asks for.
+const maxAuditPage = 100
+
+var auditTable = cli.Table[wire.AuditEntry]{
+	Heading: []string{"AT", "VERB", "NAMESPACE", "SUBJECT", "ACTOR", "REASON"},
+	Row: func(e *wire.AuditEntry) (string, []string) {
+		return e.Version, []string{cli.FormatTime(e.At.Time), e.Verb, e.Namespace, e.Subject, e.Actor, e.Reason}
+	},
+}
+
+func newAuditCommand(a *cli.App) *cobra.Command {
+	var limit int
+	var verb string
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List the decisions of operators and administrators, the newest first",
+		Example: `  flightd audit ls
+  flightd audit ls --verb resolve --limit 1000 -o json`,
+		PreRunE: func(*cobra.Command, []string) error { return checkLimit(limit) },
+		RunE: auditTable.List(a, func(ctx context.Context, c *client.Client, _ []string) ([]wire.AuditEntry, any, error) {
+			entries, next, err := cli.Pages(limit, maxAuditPage, "", func(before string, limit int) ([]wire.AuditEntry, string, error) {
+				page, err := c.Audit(ctx, before, verb, limit)
+				if err != nil {
+					return nil, "", err
+				}
+				return page.Entries, page.Next, nil
+			})
+			if next != "" && (a.Format == "table" || a.Format == "id") {
+				a.Say("there may be more; raise --limit to see them")
+			}
+			return entries, client.AuditPage{Entries: entries, Next: next}, err
+		}),
+	}
+	c.Flags().IntVar(&limit, "limit", 100, "list at most this many")
+	c.Flags().StringVar(&verb, "verb", "", "only this verb")
+	return cli.CommandGroup("audit", "Show who decided what, when and why", acceptAllNamespaces(c))
+}
+
+// checkLimit rejects a --limit below 1.
+func checkLimit(limit int) error {
+	if limit < 1 {
+		return cli.UsageError("--limit %d: at least 1", limit)
+	}
+	return nil
 }
