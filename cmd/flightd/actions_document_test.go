@@ -68,7 +68,6 @@ func TestActions_EveryFieldOfAPolicy(t *testing.T) {
 	c, err := client.Connect(t.Context(), s.url(), client.WithSpool(t.TempDir()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close(context.Background())) }()
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	full, leaves := fullPolicy(t)
 	resend := wire.ActionPolicy{Policy: wire.Policy{Recovery: "resend", ProviderWindowMS: 1234, Approval: &wire.Approval{}}}
 	for name, p := range map[string]wire.ActionPolicy{"full": full, "resend": resend, "0123": {}} {
@@ -81,11 +80,11 @@ func TestActions_EveryFieldOfAPolicy(t *testing.T) {
 		want.Complete()
 		require.Equal(t, want, before.ActionPolicy)
 
-		shown := flightd(env, "actions", "show", name)
+		shown := s.flightd("actions", "show", name)
 		require.Zero(t, shown.code, "%v", shown)
 		file := filepath.Join(t.TempDir(), "shown.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(shown.out), 0o600))
-		r := flightd(env, "actions", "apply", file)
+		r := s.flightd("actions", "apply", file)
 		require.Equal(t, name+": unchanged\n", r.out, "%s\n%v", shown.out, r)
 		after, err := c.Action(t.Context(), name)
 		require.NoError(t, err)
@@ -122,23 +121,21 @@ func TestActions_ApprovalSurvivesTheFile(t *testing.T) {
 	c, err := client.Connect(t.Context(), s.url(), client.WithSpool(t.TempDir()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close(context.Background())) }()
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	_, err = c.PutAction(t.Context(), "refund", client.ActionRequest{ActionPolicy: wire.ActionPolicy{Policy: wire.Policy{Recovery: "hold", Approval: &wire.Approval{ExpiresMS: 60_000}}}, Reason: "r"})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "refund.yaml")
-	shown := flightd(env, "actions", "show", "refund").out
+	shown := s.flightd("actions", "show", "refund").out
 	require.Contains(t, shown, "approval:\n  expires: 1m\n")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(shown, "hold", "resend", 1)), 0o600))
-	require.Equal(t, "refund: changed\n  recovery: resend, was hold\n", flightd(env, "actions", "apply", file).out)
-	require.Contains(t, flightd(env, "actions", "ls").out, "1m")
+	require.Equal(t, "refund: changed\n  recovery: resend, was hold\n", s.flightd("actions", "apply", file).out)
+	require.Contains(t, s.flightd("actions", "ls").out, "1m")
 	require.NoError(t, os.WriteFile(file, []byte("action: refund\nrecovery: resend\n"), 0o600))
-	require.Equal(t, "refund: changed\n  approval: none, was expires 1m\n", flightd(env, "actions", "apply", file).out)
+	require.Equal(t, "refund: changed\n  approval: none, was expires 1m\n", s.flightd("actions", "apply", file).out)
 }
 
 // Documents behind an empty one count, and a text field keeps the characters of the file.
 func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
 	s, _ := startFake(t)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	for _, text := range []string{
 		"action: a1\n---\n---\naction: a2\n---\n# nothing\n---\naction: a3\n",
@@ -146,14 +143,14 @@ func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
 		"# head\n---\naction: a1\n--- # two\naction: a2\n---\n~\n---\n\n# more\n\naction: a3\n---\n",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		r := flightd(env, "actions", "apply", "--dry-run", file)
+		r := s.flightd("actions", "apply", "--dry-run", file)
 		require.Equal(t, "a1: would be created\na2: would be created\na3: would be created\n", r.out, "%s\n%v", text, r)
 	}
 	for text, want := range map[string]string{
 		"action: 0123\n": "0123: would be created\n", "action: 1e3\n": "1e3: would be created\n", "action: true\n": "true: would be created\n", "action: 7\n": "7: would be created\n", "action: '0x10'\n": "0x10: would be created\n",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		r := flightd(env, "actions", "apply", "--dry-run", file)
+		r := s.flightd("actions", "apply", "--dry-run", file)
 		require.Equal(t, want, r.out, "%s\n%v", text, r)
 	}
 	for text, want := range map[string]string{
@@ -169,11 +166,11 @@ func TestActions_ApplyReadsAllOfAFile(t *testing.T) {
 		"action: a\n---\n---\njust a text\n":                    "all.yaml:4:1",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		r := flightd(env, "actions", "apply", file)
+		r := s.flightd("actions", "apply", file)
 		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", text, r)
 		require.Contains(t, r.err, want, text)
 	}
-	require.Empty(t, flightd(env, "actions", "ls", "-o", "id").out)
+	require.Empty(t, s.flightd("actions", "ls", "-o", "id").out)
 }
 
 // The other documents have no file format: each of their fields has a flag and is shown.
@@ -193,10 +190,9 @@ func TestDocuments_EveryFieldHasAFlag(t *testing.T) {
 		})
 	}
 	s, _ := startFake(t)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
-	r := flightd(env, "namespace", "set", "shop", "--opens-per-second", "101", "--burst", "102", "--max-open", "103", "--max-flights", "104", "--max-waits", "105", "--max-streams", "106")
+	r := s.flightd("namespace", "set", "shop", "--opens-per-second", "101", "--burst", "102", "--max-open", "103", "--max-flights", "104", "--max-waits", "105", "--max-streams", "106")
 	require.Zero(t, r.code, "%v", r)
 	for n := 101; n <= 100+reflect.TypeFor[wire.NamespaceLimits]().NumField(); n++ {
-		require.Contains(t, flightd(env, "namespace", "ls").out, fmt.Sprint(n))
+		require.Contains(t, s.flightd("namespace", "ls").out, fmt.Sprint(n))
 	}
 }

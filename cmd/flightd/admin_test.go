@@ -149,8 +149,7 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 		{"audit ls --limit 1 --verb revoke", "GET /v1/audit?limit=1&verb=revoke", "token/billing"},
 		{"whoami", "GET /v1/whoami", "admin  *          submit,admin  never expires"},
 	} {
-		r := flightd(f.env(), strings.Fields(test.command)...)
-		require.Zero(t, r.code, "%s: %v", test.command, r)
+		r := flightd(f.env(), strings.Fields(test.command)...).want(t, cli.ExitOK, "", "")
 		require.Equal(t, test.requests, strings.Join(f.seen(), ", "), test.command)
 		require.Contains(t, r.out, test.prints, "%s: %v", test.command, r)
 	}
@@ -186,14 +185,12 @@ func TestTokenCreate_OutFile(t *testing.T) {
 		return string(data)
 	}
 	args := []string{"token", "create", "billing", "--rotate", "--keep-old-for", "1h", "--out", file}
-	r := flightd(f.env(), append(args, "-n", "missing")...)
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.err, "no token billing in namespace missing\n  set -n NAMESPACE, or -A", "%v", r)
+	flightd(f.env(), append(args, "-n", "missing")...).
+		want(t, cli.ExitFailed, "", "no token billing in namespace missing\n  set -n NAMESPACE, or -A")
 	require.Equal(t, "fltd_old\n", content())
 	for _, format := range cli.Formats() {
 		require.NoError(t, os.WriteFile(file, []byte("fltd_old\n"), 0o644))
-		r = flightd(f.env(), append(args, "-o", format)...)
-		require.Zero(t, r.code, "%v", r)
+		r := flightd(f.env(), append(args, "-o", format)...).want(t, cli.ExitOK, "", "")
 		require.Empty(t, r.out)
 		require.Contains(t, r.err, "older secrets end 20", "%v", r)
 		require.NotContains(t, r.err, "fltd_new")
@@ -227,9 +224,7 @@ func TestAdmin_Mistakes(t *testing.T) {
 		"whoami --token fltd_x":                             "unknown flag: --token",
 		"serve --tls-certt a":                               "did you mean --tls-cert?",
 	} {
-		r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(command)...)
-		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", command, r)
-		require.Contains(t, r.err, says, "%s: %v", command, r)
+		flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(command)...).want(t, cli.ExitUsage, "", says)
 	}
 }
 
@@ -286,8 +281,7 @@ func TestCredentials_EverySource(t *testing.T) {
 	}
 	env := f.env()
 	delete(env, "FLIGHTD_CA_FILE")
-	r := flightd(env, "whoami")
-	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
+	r := flightd(env, "whoami").want(t, cli.ExitUnreachable, "", "")
 	require.Contains(t, r.err, "FLIGHTD_CA_FILE", "the hint: %v", r)
 	r = flightd(env, "doctor")
 	require.Contains(t, r.out, "fail  tls", "%v", r)
@@ -297,10 +291,8 @@ func TestCredentials_EverySource(t *testing.T) {
 func TestCredentials_OverPlainHTTP(t *testing.T) {
 	env := withConfig(t, "")
 	env["FLIGHTD_ADDR"], env["FLIGHTD_TOKEN"] = "http://flightd.invalid", testToken
-	r := flightd(env, "whoami")
-	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
-	require.Contains(t, r.err, "clear text to http://flightd.invalid; write https://", "%v", r)
-	r = flightd(env, "doctor")
+	flightd(env, "whoami").want(t, cli.ExitUsage, "", "clear text to http://flightd.invalid; write https://")
+	r := flightd(env, "doctor")
 	require.Contains(t, r.out, "http://flightd.invalid was not asked", "%v", r)
 	allowed := withConfig(t, "allow_plain_http: true\n")
 	allowed["FLIGHTD_ADDR"], allowed["FLIGHTD_TOKEN"] = env["FLIGHTD_ADDR"], testToken
@@ -312,8 +304,7 @@ func TestCredentials_OverPlainHTTP(t *testing.T) {
 func TestCredentials_ClientCertificateIsDemanded(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		f := startFakeAPI(t, func(cfg *tls.Config) { cfg.ClientAuth, cfg.MaxVersion = tls.RequireAnyClientCert, version })
-		r := flightd(f.env(), "whoami")
-		require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
+		r := flightd(f.env(), "whoami").want(t, cli.ExitUnreachable, "", "")
 		require.Contains(t, r.err, "\n  the server rejected the TLS connection", "the hint: %v", r)
 		require.Contains(t, r.err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY", "%v", r)
 		r = flightd(f.env(), "doctor")
@@ -326,18 +317,12 @@ func TestCredentials_RejectedOnesAreExplained(t *testing.T) {
 	f := startFakeAPI(t)
 	env := f.env()
 	delete(env, "FLIGHTD_TOKEN")
-	r := flightd(env, "flights", "ls")
-	require.Equal(t, cli.ExitForbidden, r.code, "%v", r)
-	require.Contains(t, r.err, "unauthenticated")
-	r = flightd(env, "doctor")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.out, "fail  token", "%v", r)
+	flightd(env, "flights", "ls").want(t, cli.ExitForbidden, "", "unauthenticated")
+	r := flightd(env, "doctor").want(t, cli.ExitFailed, "fail  token", "")
 	require.Contains(t, r.out, "demands a token, and none is set", "%v", r)
 	require.Contains(t, r.out, "ok    tls", "%v", r)
 	f.denied = wire.Forbidden
-	r = flightd(f.env(), "exec", "--key", "a", "--", "true")
-	require.Equal(t, cli.ExitForbidden, r.code, "%v", r)
-	require.Contains(t, r.err, "forbidden")
+	r = flightd(f.env(), "exec", "--key", "a", "--", "true").want(t, cli.ExitForbidden, "", "forbidden")
 	require.Contains(t, r.err, "the token in use is token from env FLIGHTD_TOKEN")
 }
 

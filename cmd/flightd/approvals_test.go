@@ -19,22 +19,19 @@ func TestDev_Approvals(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	submit := func(id string, more ...string) {
-		r := s.flightd(append([]string{"submit", "refund", id, "--input", `{"cents":42}`, "--approval"}, more...)...)
-		require.Zero(t, r.code, "%v", r)
-		require.Contains(t, r.out, "awaiting_approval")
+		s.flightd(append([]string{"submit", "refund", id, "--input", `{"cents":42}`, "--approval"}, more...)...).
+			want(t, cli.ExitOK, "awaiting_approval", "")
 	}
 	submit("both")
 	submit("kept", "--recovery", "resend", "--provider-window", "24h")
 
-	r := s.flightd("approvals", "ls")
-	require.Zero(t, r.code, "%v", r)
+	r := s.flightd("approvals", "ls").want(t, cli.ExitOK, "", "")
 	require.Equal(t, 2, strings.Count(r.out, `{"cents":42}`), "%v", r)
 	r = s.flightd("approvals", "show", "refund/kept")
 	for _, part := range []string{"awaiting approval, requested by ", "resend, provider window 24h0m0s, 8 attempts", "flightd approvals approve default/refund/kept", "cents"} {
 		require.Contains(t, r.out, part, "%v", r)
 	}
-	r = s.flightd("approvals", "approve", "refund/kept")
-	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
+	r = s.flightd("approvals", "approve", "refund/kept").want(t, cli.ExitUsage, "", "")
 	f := s.flight("refund/kept")
 	for _, part := range []string{"cents", "resend, provider window 24h0m0s, 8 attempts", "default/refund/kept, version " + f.Version + ": approve it?", "nothing was changed"} {
 		require.Contains(t, r.err, part, "%v", r)
@@ -71,21 +68,16 @@ func TestDev_Approvals(t *testing.T) {
 	s.start()
 	Eventually(t, "the approval that was late has expired", func() bool { return s.flight("refund/late").State == "cancelled" })
 	require.Contains(t, s.flightd("why", "refund/late").out, "its approval expired: nobody decided in time")
-	r = s.flightd("approvals", "approve", "refund/late", "--yes")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.err, "already rejected on ")
+	s.flightd("approvals", "approve", "refund/late", "--yes").want(t, cli.ExitFailed, "", "already rejected on ")
 	require.Equal(t, []string{"approved", "rejected"}[winner], s.flight("refund/both").Resolution.Result, "the decision survived the crash")
 
 	require.Equal(t, f.Version, s.flight("refund/kept").Version)
-	r = s.flightd("approvals", "approve", "refund/kept", "--yes", "--actor", "maria", "--reason", "checked")
-	require.Zero(t, r.code, "%v", r)
-	require.Contains(t, r.err, "default/refund/kept, version "+f.Version+": approved;")
+	s.flightd("approvals", "approve", "refund/kept", "--yes", "--actor", "maria", "--reason", "checked").
+		want(t, cli.ExitOK, "", "default/refund/kept, version "+f.Version+": approved;")
 	again := s.flightd("approvals", "approve", "refund/kept", "--yes", "--actor", "ann")
 	require.Zero(t, again.code, "%v", again)
 	require.Contains(t, again.err, "already approved by maria on ")
-	r = s.flightd("approvals", "reject", "refund/kept", "--yes", "--reason", "no")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.err, "already approved by maria on ")
+	s.flightd("approvals", "reject", "refund/kept", "--yes", "--reason", "no").want(t, cli.ExitFailed, "", "already approved by maria on ")
 	require.Contains(t, s.flightd("why", "refund/kept").out, "maria approved it (checked)")
 	require.Contains(t, s.flightd("audit", "ls").out, "decide_approval")
 	require.Equal(t, "ready", s.flight("refund/kept").State)

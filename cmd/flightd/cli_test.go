@@ -19,7 +19,7 @@ func flightd(env map[string]string, args ...string) result {
 	code := run(ctx, cli.Terminal{
 		In: strings.NewReader(""), Out: &out, Err: &errOut, Env: func(k string) string { return env[k] },
 	}, args)
-	return result{out: out.String(), err: errOut.String(), code: code}
+	return result{args: args, out: out.String(), err: errOut.String(), code: code}
 }
 
 func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
@@ -88,9 +88,7 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"exec --key a --recovery verify -- true", "--recovery verify: \"verify\" is not one of"},
 		{"why", "see flightd why --help"},
 	} {
-		r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)
-		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", test.args, r)
-		require.Contains(t, r.err, test.want, "%s: %v", test.args, r)
+		r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...).want(t, cli.ExitUsage, "", test.want)
 		require.Empty(t, r.out, "%s: %v", test.args, r)
 	}
 }

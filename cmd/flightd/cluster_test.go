@@ -39,8 +39,7 @@ func hashOf(secret string) string {
 
 func TestClusterFound_PrintsTheFirstTokenOnce(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "cluster")
-	r := flightd(nil, foundArgs(out)...)
-	require.Zero(t, r.code, "%v", r)
+	r := flightd(nil, foundArgs(out)...).want(t, cli.ExitOK, "", "")
 	secret := regexp.MustCompile(`fltd_\S+`).FindAllString(r.out+r.err, -1)
 	require.Len(t, secret, 1, "%v", r)
 	require.NotContains(t, r.out, secret[0])
@@ -63,8 +62,7 @@ func TestClusterFound_PrintsTheFirstTokenOnce(t *testing.T) {
 func TestClusterFound_WritesTheFirstTokenToAFile(t *testing.T) {
 	dir := t.TempDir()
 	out, file := filepath.Join(dir, "cluster"), filepath.Join(dir, "token")
-	r := flightd(nil, foundArgs(out, "--first-token-file", file)...)
-	require.Zero(t, r.code, "%v", r)
+	r := flightd(nil, foundArgs(out, "--first-token-file", file)...).want(t, cli.ExitOK, "", "")
 	require.NotContains(t, r.out+r.err, auth.Prefix)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -90,8 +88,7 @@ func TestClusterFound_WritesTheFirstTokenToAFile(t *testing.T) {
 func TestClusterFound_EveryFormat(t *testing.T) {
 	dir := t.TempDir()
 	var made madeCluster
-	r := flightd(nil, foundArgs(filepath.Join(dir, "json"), "-o", "json")...)
-	require.Zero(t, r.code, "%v", r)
+	r := flightd(nil, foundArgs(filepath.Join(dir, "json"), "-o", "json")...).want(t, cli.ExitOK, "", "")
 	require.NoError(t, json.Unmarshal([]byte(r.out), &made))
 	require.Equal(t, madeNode{
 		Name: "a", Address: "10.0.0.1:7430", Etcd: "10.0.0.1:7431", Directory: filepath.Join(dir, "json", "a"),
@@ -119,9 +116,7 @@ func TestClusterFound_RejectsWhatCannotBeACluster(t *testing.T) {
 		"HOST:PORT":           {"--out", out, "--node", "a=h", "--node", "b=h:3", "--node", "c=h:5"},
 		"node a is named":     {"--out", out, "--node", "a=h:1", "--node", "a=h:3", "--node", "c=h:5"},
 	} {
-		r := flightd(nil, append([]string{"cluster", "found"}, args...)...)
-		require.Equal(t, cli.ExitUsage, r.code, "%v", r)
-		require.Contains(t, r.err, want, "%v", r)
+		r := flightd(nil, append([]string{"cluster", "found"}, args...)...).want(t, cli.ExitUsage, "", want)
 		require.Empty(t, r.out)
 		require.NotContains(t, r.err, auth.Prefix)
 		require.NoDirExists(t, out)
@@ -135,8 +130,7 @@ func TestClusterFound_FromNamesTheData(t *testing.T) {
 	s.kill()
 	var made madeCluster
 	out := filepath.Join(t.TempDir(), "cluster")
-	r := s.flightd(foundArgs(out, "--from", s.data, "-o", "json")...)
-	require.Zero(t, r.code, "%v", r)
+	r := s.flightd(foundArgs(out, "--from", s.data, "-o", "json")...).want(t, cli.ExitOK, "", "")
 	require.NoError(t, json.Unmarshal([]byte(r.out), &made))
 	require.Equal(t, "flightd serve --cluster "+filepath.Join(out, "a")+" --data "+s.data, made.Nodes[0].Start)
 	require.Equal(t, "flightd serve --cluster "+filepath.Join(out, "b"), made.Nodes[1].Start)

@@ -38,8 +38,7 @@ func doubtful(t *testing.T, kind, input string) (world *httpapitest.Fake, env ma
 func TestContent_TheInputIsShown(t *testing.T) {
 	_, env := doubtful(t, "application/json", `{"cents":4200,"to":"ann"}`)
 	for _, args := range [][]string{{"doubt", "show", "charge/1"}, {"why", "charge/1", "--full"}, {"flights", "get", "charge/1"}} {
-		r := flightd(env, args...)
-		require.Zero(t, r.code, "%v", r)
+		r := flightd(env, args...).want(t, cli.ExitOK, "", "")
 		require.Contains(t, r.out, "input: 25 bytes of application/json, sha256:", "%v", args)
 		require.Contains(t, r.out, "\n  {\"cents\":4200,\"to\":\"ann\"}\n", "%v", args)
 
@@ -98,8 +97,7 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 	require.Contains(t, r.out, fmt.Sprintf("the first 4096 bytes are shown; only the first %d bytes are stored", flight.MaxReceiptBody))
 
 	world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/short"), Generation: 1, Actor: "ann", Reason: "a test"})
-	r = flightd(env, "flights", "get", "charge/short")
-	require.Zero(t, r.code)
+	r = flightd(env, "flights", "get", "charge/short").want(t, cli.ExitOK, "", "")
 	require.NotContains(t, r.out, "paid\":")
 	require.Contains(t, r.out, "input and receipt erased")
 	require.Empty(t, r.err)
@@ -118,10 +116,8 @@ func TestContent_AnInputThatCannotBeRead(t *testing.T) {
 		api.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	r := flightd(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "get", "charge/1")
-	require.Zero(t, r.code)
-	require.Contains(t, r.out, "default/charge/1")
-	require.Contains(t, r.err, "read the input")
+	flightd(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "get", "charge/1").
+		want(t, cli.ExitOK, "default/charge/1", "read the input")
 }
 
 // Texts of callers, operators and providers reach no terminal as control characters, in no format and in no message.

@@ -43,8 +43,7 @@ func TestFlightsList_Finds(t *testing.T) {
 	s.doubts(3)
 	require.Zero(t, s.flightd("doubt", "resolve", "mail/2", "--happened", "--external-id", "ch_17", "--reason", "the log", "--yes").code)
 	for query, want := range map[string][]string{"--contains=il/3": {"mail/3"}, "--contains=il/7": nil, "--external-id=ch_17": {"mail/2"}, "--external-id=ch_1": nil} {
-		r := s.flightd("flights", "ls", query)
-		require.Zero(t, r.code, "%v", r)
+		r := s.flightd("flights", "ls", query).want(t, cli.ExitOK, "", "")
 		for i := range 3 {
 			key := fmt.Sprint("mail/", i+1)
 			require.Equal(t, slices.Contains(want, key), strings.Contains(r.out, key), "%s: %s", query, r)
@@ -58,16 +57,13 @@ func TestDecideMany(t *testing.T) {
 	s.doubts(5)
 	require.Equal(t, 3, s.flightd("exec", "--key", "charge/1", "--", "sh", "-c", "exit 3").code)
 	fail := []string{"doubt", "resolve", "--action", "mail", "--since", "1h", "--fail", "--reason", "the log"}
-	r := s.flightd(fail...)
-	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
-	require.Contains(t, r.err, "5 flights: it did not happen and must not run; go on?")
+	r := s.flightd(fail...).want(t, cli.ExitUsage, "", "5 flights: it did not happen and must not run; go on?")
 	require.Contains(t, r.err, "nothing was changed")
 	require.Equal(t, 3, strings.Count(r.err, `"argv":[`), "three inputs are shown: %v", r)
 	require.Contains(t, r.err, "and 2 more")
 	require.Equal(t, map[string]int{"in_doubt": 6}, s.states())
 
-	r = s.flightd(append(fail, "--yes", "--actor", "ann")...)
-	require.Zero(t, r.code, "%v", r)
+	r = s.flightd(append(fail, "--yes", "--actor", "ann")...).want(t, cli.ExitOK, "", "")
 	require.Equal(t, "5 flights: 5 decided, 0 skipped because they had changed\n", r.out)
 	require.Equal(t, map[string]int{"in_doubt": 1, "failed": 5}, s.states())
 	require.Contains(t, s.flightd("why", "mail/3").out, "ann resolved it")

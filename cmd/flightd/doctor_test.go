@@ -78,9 +78,7 @@ func TestDoctor_NoServer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.kill()
-	r := s.flightd("doctor", "--data", s.data)
-	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
-	require.Contains(t, r.out, "fail  server", "%v", r)
+	r := s.flightd("doctor", "--data", s.data).want(t, cli.ExitUnreachable, "fail  server", "")
 	require.Contains(t, r.out, "nothing listens there: check that a server runs at", "%v", r)
 	require.Contains(t, r.out, s.data+" syncs", "%v", r)
 	by, r := s.runDoctor("--server", "http://127.0.0.1:1,"+s.url())
@@ -112,8 +110,7 @@ func TestToken_FileThatOthersMayReadIsSaid(t *testing.T) {
 	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o604: true} {
 		require.NoError(t, os.Chmod(path, mode))
 		for _, args := range [][]string{{"flights", "ls"}, {"exec", "--key", mode.String(), "--", "true"}} {
-			r := flightd(env, args...)
-			require.Zero(t, r.code, "%v", r)
+			r := flightd(env, args...).want(t, cli.ExitOK, "", "")
 			require.Equal(t, warned, strings.Contains(r.err, "chmod 600 "+path), "%v: %v", mode, r)
 			require.NotContains(t, r.err, "fltd_")
 		}
@@ -128,14 +125,11 @@ func TestDoctor_OfATeam(t *testing.T) {
 	require.NotZero(t, s.flightd(billing, "exec", "--key", "pay-7", "--", "false").code)
 	require.NotZero(t, s.flightd(s.admin(), "exec", "--key", "pay-8", "--", "false").code)
 	for token, says := range map[string]string{billing: "warn  doubts    1 flight is in doubt in namespace billing", s.admin(): "warn  doubts    2 flights are in doubt"} {
-		r := s.flightd(token, "doctor")
-		require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-		require.Contains(t, r.out, says, "%v", r)
+		r := s.flightd(token, "doctor").want(t, cli.ExitFailed, says, "")
 		require.Contains(t, r.out, "ok    rerun", "%v", r)
 	}
-	r := s.flightd("", "doctor", "--server", "http://"+s.address)
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.out, "fail  server    http://"+s.address+" speaks TLS, and was asked over plain HTTP", "%v", r)
+	r := s.flightd("", "doctor", "--server", "http://"+s.address).
+		want(t, cli.ExitFailed, "fail  server    http://"+s.address+" speaks TLS, and was asked over plain HTTP", "")
 	require.Contains(t, r.out, "https://", "%v", r)
 	require.NotContains(t, strings.ReplaceAll(r.out, "revoke a token", ""), "token", "no token is to blame")
 }

@@ -224,8 +224,7 @@ func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
 		require.NoError(t, err)
 	}
 	shop.release()
-	r := i.wait()
-	require.Equal(t, 0, r.code, "%v", r)
+	r := i.wait().want(t, cli.ExitOK, "", "")
 	require.True(t, strings.HasPrefix(r.out, "paid by"), "%v", r)
 	f := s.flight("nohup")
 	require.Equal(t, "succeeded", f.State, "the flight is %s", f.State)
@@ -309,8 +308,7 @@ func TestExec_SpoolFailureIsReported(t *testing.T) {
 	err = os.WriteFile(reports, nil, 0o600)
 	require.NoError(t, err)
 	shop.release()
-	r := first.wait()
-	require.Equal(t, 0, r.code, "%v", r)
+	r := first.wait().want(t, cli.ExitOK, "", "")
 	require.NotContains(t, r.err, "waits on disk", "%v", r)
 	require.NotContains(t, r.err, "stays on disk", "%v", r)
 	require.Contains(t, r.err, "lost with this process", "%v", r)
@@ -339,9 +337,7 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 			} else {
 				s.start()
 			}
-			r := i.wait()
-			require.Equal(t, 0, r.code, "%v", r)
-			require.Contains(t, r.err, "its outcome is being reported", "%v", r)
+			r := i.wait().want(t, cli.ExitOK, "", "its outcome is being reported")
 			require.Equal(t, twice, strings.Contains(r.err, "not stored yet"), "%v", r)
 			if twice {
 				s.start()

@@ -33,9 +33,8 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	for n := range 1203 {
 		submitFlight(t, world, n)
 	}
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
-		r := flightd(env, "flights", "ls", "--limit", limit, "-o", "id")
+		r := s.flightd("flights", "ls", "--limit", limit, "-o", "id")
 		lines := strings.Count(r.out, "\n")
 		require.Equal(t, 0, r.code, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
 		require.Equal(t, want, lines, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
@@ -43,8 +42,7 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	}
 	seen, cursor := map[string]bool{}, ""
 	for range 3 {
-		r := flightd(env, "flights", "ls", "--limit", "500", "-o", "id", "--cursor", cursor)
-		require.Zero(t, r.code, "%v", r)
+		r := s.flightd("flights", "ls", "--limit", "500", "-o", "id", "--cursor", cursor).want(t, cli.ExitOK, "", "")
 		for id := range strings.Lines(r.out) {
 			require.False(t, seen[id], "%s is on two pages", id)
 			seen[id] = true
@@ -101,8 +99,7 @@ func TestGet_ATombstone(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
 	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
-	r := flightd(env, "flights", "get", "charge/1")
+	r := s.flightd("flights", "get", "charge/1")
 	require.Equal(t, 0, r.code, "exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "succeeded; its body is no longer stored, sha256:", "exit %d: %s%s", r.code, r.out, r.err)
 	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
@@ -172,15 +169,14 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	s, world := startFake(t)
 	submitFlight(t, world, 1)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for _, command := range [][]string{{"flights", "ls"}, {"tail", "--no-follow"}} {
 		for _, since := range []string{"1h", "90s", "30d", "1d12h", "0", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+01:00"} {
-			r := flightd(env, append(command, "--since", since)...)
+			r := s.flightd(append(command, "--since", since)...)
 			require.Equal(t, 0, r.code, "%v --since %s: %v", command, since, r)
 			require.Contains(t, r.out, "default/charge/1", "%v --since %s: %v", command, since, r)
 		}
 		for _, since := range []string{"yesterday", "", "1w", "-1h", "9999-01-31T12:00:00Z"} {
-			r := flightd(env, append(command, "--since", since)...)
+			r := s.flightd(append(command, "--since", since)...)
 			require.Equal(t, cli.ExitUsage, r.code, "%v --since %q: %v", command, since, r)
 			require.Contains(t, r.err, "30d", "%v --since %q: %v", command, since, r)
 			require.NotContains(t, r.err, "time:", "%v --since %q: %v", command, since, r)
@@ -193,26 +189,25 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 // TestFind_FreedKey: the error says that the flight was freed, and why still prints its history.
 func TestFind_FreedKey(t *testing.T) {
 	s, world := startFake(t)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	key := flight.MustKey("default/charge/1")
 	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded})
 	world.Apply(t, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a new order"})
 	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry", "--reason", "a test", "--yes"}} {
 		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
-			r := flightd(env, append(look, word)...)
+			r := s.flightd(append(look, word)...)
 			require.Equal(t, cli.ExitFailed, r.code, "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 			require.Contains(t, r.err, "by ann: a new order; its state was succeeded", "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 			require.Contains(t, r.err, "flightd why default/charge/1", "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 		}
 	}
-	r := flightd(env, "why", "charge/1")
+	r := s.flightd("why", "charge/1")
 	require.Equal(t, 0, r.code, "why: exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "ann freed the key (a new order)", "why: exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "now: free; the next call with this key acts", "why: exit %d: %s%s", r.code, r.out, r.err)
-	if r := flightd(env, "why", "charge/2"); r.code != cli.ExitFailed || !strings.Contains(r.err, "no flight for charge/2") {
+	if r := s.flightd("why", "charge/2"); r.code != cli.ExitFailed || !strings.Contains(r.err, "no flight for charge/2") {
 		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
 	}
-	r = flightd(env, "why", "charge/1")
+	r = s.flightd("why", "charge/1")
 	require.Equal(t, 0, r.code, "its story: %v", r)
 	require.Contains(t, r.out, "freed the key", "its story: %v", r)
 }
@@ -221,7 +216,6 @@ func TestFind_FreedKey(t *testing.T) {
 // raised lease epoch keeps other callers from the flight.
 func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
 	s, world := startFake(t)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	key := flight.MustKey("default/charge/1")
 	_, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"})
 	require.NoError(t, err)
@@ -229,7 +223,7 @@ func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
 		t.Helper()
 		for _, word := range words {
 			for _, look := range [][]string{{"flights", "get", "charge/1"}, {"why", "charge/1"}} {
-				if r := flightd(env, look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
+				if r := s.flightd(look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
 					t.Errorf("%v says %q: %v is wanted\n%s%s", look, word, wanted, r.out, r.err)
 				}
 			}
@@ -291,28 +285,19 @@ func TestFind_AnIDAloneNamesTheOnlyFlightWithIt(t *testing.T) {
 		world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}
 	for _, args := range [][]string{{"why"}, {"why", "-o", "json"}, {"flights", "get"}, {"doubt", "show"}} {
-		r := flightd(env, append(args, "1")...)
-		require.Zero(t, r.code, "%v", r)
-		require.Contains(t, r.out, "default/charge/1", "%v", r)
-		require.Contains(t, r.err, "1 is read as default/charge/1", "%v", r)
-		r = flightd(env, append(args, "4")...)
+		flightd(env, append(args, "1")...).want(t, cli.ExitOK, "default/charge/1", "1 is read as default/charge/1")
+		r := flightd(env, append(args, "4")...)
 		require.Contains(t, r.out, "default/exec/4", "a key of exec comes first: %v", r)
 		require.Empty(t, r.err, "%v", r)
-		r = flightd(env, append(args, "3")...)
-		require.Equal(t, cli.ExitFailed, r.code, "%v", r)
+		r = flightd(env, append(args, "3")...).want(t, cli.ExitFailed, "", "")
 		require.Regexp(t, "did you mean (default/charge/3 or default/mail/3|default/mail/3 or default/charge/3)", r.err)
 		for _, none := range []string{"5", "6", "a/1"} {
-			r = flightd(env, append(args, none)...)
-			require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-			require.Contains(t, r.err, "not_found: no flight for "+none, "%v", r)
+			flightd(env, append(args, none)...).want(t, cli.ExitFailed, "", "not_found: no flight for "+none)
 		}
 	}
-	r := flightd(env, "flights", "free", "2", "--reason", "a test", "--yes")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.err, "did you mean default/charge/2?", "%v", r)
+	flightd(env, "flights", "free", "2", "--reason", "a test", "--yes").want(t, cli.ExitFailed, "", "did you mean default/charge/2?")
 	require.Equal(t, flight.StateSucceeded, world.Flight(flight.MustKey("default/charge/2")).State)
-	r = flightd(env, "doubt", "resolve", "1", "--did-not-happen", "--reason", "looked", "--yes")
-	require.Zero(t, r.code, "%v", r)
-	require.Contains(t, r.err, "1 is read as default/charge/1", "%v", r)
+	flightd(env, "doubt", "resolve", "1", "--did-not-happen", "--reason", "looked", "--yes").
+		want(t, cli.ExitOK, "", "1 is read as default/charge/1")
 	require.Equal(t, flight.StateReady, world.Flight(flight.MustKey("default/charge/1")).State)
 }

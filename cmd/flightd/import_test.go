@@ -180,7 +180,6 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 // first one.
 func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 	s, _ := startFake(t)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	const good = `{"key":"default/charge/%d","outcome":"succeeded"}` + "\n"
 	var text strings.Builder
 	for n := range 103 {
@@ -188,9 +187,7 @@ func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 		text.WriteString("{}\n")
 	}
 	file := tempFile(t, text.String()+strings.Repeat("x", maxLine+1)+"\n"+fmt.Sprintf(good, 200))
-	r := flightd(env, "import", file, "--dry-run")
-	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
-	require.Contains(t, r.err, "line 2: ")
+	r := s.flightd("import", file, "--dry-run").want(t, cli.ExitUsage, "", "line 2: ")
 	require.Contains(t, r.err, "line 200: ")
 	require.NotContains(t, r.err, "line 202: ")
 	require.Contains(t, r.err, "4 more invalid lines are not shown\n")
@@ -199,15 +196,9 @@ func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 	require.Contains(t, r.err, "nothing was changed")
 
 	long := tempFile(t, strings.Repeat("x", maxLine+1)+"\n"+fmt.Sprintf(good, 1))
-	r = flightd(env, "import", long, "--dry-run")
-	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
-	require.Contains(t, r.err, fmt.Sprintf("line 1: longer than %d bytes\n", maxLine))
+	r = s.flightd("import", long, "--dry-run").want(t, cli.ExitUsage, "", fmt.Sprintf("line 1: longer than %d bytes\n", maxLine))
 	require.Contains(t, r.err, "1 line is invalid\n")
-	r = flightd(env, "import", long)
-	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
-	require.Contains(t, r.err, "line 1: longer than")
+	r = s.flightd("import", long).want(t, cli.ExitUsage, "", "line 1: longer than")
 	require.Contains(t, r.err, "0 imported", "an import stops at the first invalid line")
-	r = flightd(env, "import", long, "--keep-going")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.out, "1 imported")
+	s.flightd("import", long, "--keep-going").want(t, cli.ExitFailed, "1 imported", "")
 }

@@ -49,7 +49,6 @@ func TestLists_RespectTheNamespace(t *testing.T) {
 func TestLists_EmptyListPrintsANote(t *testing.T) {
 	s, world := startFake(t)
 	world.Apply(t, &flight.Submit{Key: flight.MustKey("billing/charge/2")})
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for command, says := range map[string]string{
 		"flights ls":           "no flights in namespace default; -A reads all namespaces",
 		"doubt ls":             "no doubts in namespace default; -A reads all namespaces",
@@ -60,9 +59,7 @@ func TestLists_EmptyListPrintsANote(t *testing.T) {
 		"tail --no-follow -A":  "",
 		"flights ls -n nobody": "namespace nobody",
 	} {
-		r := flightd(env, strings.Fields(command)...)
-		require.Equal(t, 0, r.code, "%s: %v", command, r)
-		require.Contains(t, r.err, says, "%s: %v", command, r)
+		r := s.flightd(strings.Fields(command)...).want(t, cli.ExitOK, "", says)
 		require.False(t, says == "" && r.err != "", "%s: %v", command, r)
 		require.False(t, says == "no doubts" && strings.Contains(r.err, "-A"), "%s: %v", command, r)
 	}
@@ -76,7 +73,6 @@ func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
 		require.NoError(t, err)
 		world.ExpireSession(t, answer.Session)
 	}
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	for flags, want := range map[string]string{
 		"":                                      "default/charge/1 default/charge/20 default/mail/1",
 		"--action charge":                       "default/charge/1 default/charge/20",
@@ -86,7 +82,7 @@ func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
 		"-A --action charge --prefix other/":    "other/charge/1",
 	} {
 		for _, list := range []string{"doubt ls", "flights ls --state in_doubt"} {
-			r := flightd(env, strings.Fields(list+" "+flags)...)
+			r := s.flightd(strings.Fields(list + " " + flags)...)
 			require.Zero(t, r.code, "%s %s: %v", list, flags, r)
 			var keys []string
 			for line := range strings.Lines(r.out) {
@@ -119,15 +115,13 @@ func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
 	}
 	world.Apply(t, &flight.CountDuplicates{Key: flight.MustKey("default/charge/2"), ID: flight.CountID{Source: 1, Number: 1},
 		Stats: flight.DuplicateStats{Count: 7, First: flight.Time(time.Now().UnixMilli()), Last: flight.Time(time.Now().UnixMilli())}})
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
-	r := flightd(env, "doubt", "ls")
-	require.Zero(t, r.code, "%v", r)
+	r := s.flightd("doubt", "ls").want(t, cli.ExitOK, "", "")
 	lines := strings.Split(r.out, "\n")
 	require.Regexp(t, `^KEY +AGE +ATTEMPTS +CALLS +INPUT +CAUSE`, lines[0])
 	require.Regexp(t, `^default/charge/2 +\d s +1 +7, \d s ago +\(5 bytes of image/png\) `, lines[1], r.out)
 	require.Regexp(t, `^default/charge/3 +\d s +1 +0 +\S`, lines[2], r.out)
 	require.Regexp(t, `^default/charge/1 +\d s +1 +0 +\{"cents": 4200, "to": "x+… `, lines[3], r.out)
-	r = flightd(env, "doubt", "ls", "--limit", "2", "-o", "json")
+	r = s.flightd("doubt", "ls", "--limit", "2", "-o", "json")
 	require.Less(t, strings.Index(r.out, "default/charge/2"), strings.Index(r.out, "default/charge/3"), "%v", r)
 	require.NotContains(t, r.out, "default/charge/1\"", "%v", r)
 	require.Contains(t, r.out, `"count": 7`, "%v", r)

@@ -137,12 +137,22 @@ func (s *server) flight(key string) (f wire.Flight) {
 
 // result is the output and the exit code of an invocation.
 type result struct {
+	args     []string
 	out, err string
 	code     int
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("exit %d\nstdout: %s\nstderr: %s", r.code, r.out, r.err)
+	return fmt.Sprintf("flightd %s: exit %d\nstdout: %s\nstderr: %s", strings.Join(r.args, " "), r.code, r.out, r.err)
+}
+
+// want checks the exit code, and that both outputs have these texts.
+func (r result) want(t testing.TB, code int, out, err string) result {
+	t.Helper()
+	require.Equal(t, code, r.code, "%v", r)
+	require.Contains(t, r.out, out, "%v", r)
+	require.Contains(t, r.err, err, "%v", r)
+	return r
 }
 
 // invocation is a running program.
@@ -187,7 +197,7 @@ func (i *invocation) wait() result {
 	err := i.cmd.Wait()
 	var exit *exec.ExitError
 	require.False(i.t, err != nil && !errors.As(err, &exit), "flightd %v: %v", i.cmd.Args[1:], err)
-	return result{out: i.out.String(), err: i.err.String(), code: i.cmd.ProcessState.ExitCode()}
+	return result{args: i.cmd.Args[1:], out: i.out.String(), err: i.err.String(), code: i.cmd.ProcessState.ExitCode()}
 }
 
 func (i *invocation) signal(s syscall.Signal) {

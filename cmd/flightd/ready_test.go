@@ -60,9 +60,7 @@ func TestReady_SaysYesOrWhyNot(t *testing.T) {
 		require.Contains(t, r.out+r.err, test.says, "%s: %v", name, r)
 		require.Equal(t, test.code != cli.ExitOK, r.out == "", "%s: %v", name, r)
 	}
-	r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready")
-	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
-	require.Contains(t, r.err, "127.0.0.1:1 is not ready", "%v", r)
+	flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready").want(t, cli.ExitUnreachable, "", "127.0.0.1:1 is not ready")
 }
 
 // TestReady_Waits for a server that starts, and gives up in the end.

@@ -50,9 +50,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 		s.start()
 		s.pay(shop, 1, 2) // replayed
 		for _, key := range []string{"pay-3", "pay-4", "pay-5"} {
-			r := s.flightd("exec", "--key", key, "--wait", "0", "--", shop.path("pay.sh"))
-			require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
-			require.Contains(t, r.err, "reconciling")
+			r := s.flightd("exec", "--key", key, "--wait", "0", "--", shop.path("pay.sh")).want(t, cli.ExitUnreachable, "", "reconciling")
 			require.Contains(t, r.err, "flightd restore finish")
 		}
 		require.Len(t, shop.Pids("started"), 4)

@@ -81,9 +81,7 @@ func TestServe_RejectedStartsHaveHints(t *testing.T) {
 		require.Contains(t, r.err, "flightd cert init", "%s: %v", name, r)
 	}
 	require.Equal(t, cli.ExitUsage, flightd(nil, "serve", "--new-admin-token", "").code, "a start without a reason would replace nothing")
-	r := flightd(map[string]string{"FLIGHTD_ALLOW_PLAIN_HTTP": "maybe"}, "serve")
-	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, "FLIGHTD_ALLOW_PLAIN_HTTP", "%v", r)
+	flightd(map[string]string{"FLIGHTD_ALLOW_PLAIN_HTTP": "maybe"}, "serve").want(t, cli.ExitConfig, "", "FLIGHTD_ALLOW_PLAIN_HTTP")
 }
 
 // TestServe_Banner says who can use the API. The first token is printed to standard error alone.
@@ -182,9 +180,7 @@ func TestUnit_StartsACommandThatThereIs(t *testing.T) {
 		require.Contains(t, string(unit), "\n"+line+"\n")
 	}
 	require.NotContains(t, string(unit), "IPAddress", "callers are on other machines")
-	r := flightd(nil, append(strings.Fields(start[1]), "--help")...)
-	require.Zero(t, r.code, "%v", r)
-	require.Contains(t, r.out, "flightd serve")
+	flightd(nil, append(strings.Fields(start[1]), "--help")...).want(t, cli.ExitOK, "flightd serve", "")
 }
 
 // TestSample_IsAValidSettingsFile: every line of the sample, also a commented one, is a valid setting.

@@ -83,7 +83,7 @@ func (te *team) flightd(token string, args ...string) result {
 	if err := c.Run(); c.ProcessState == nil {
 		require.NoError(te.t, err)
 	}
-	return result{out: out.String(), err: errOut.String(), code: c.ProcessState.ExitCode()}
+	return result{args: args, out: out.String(), err: errOut.String(), code: c.ProcessState.ExitCode()}
 }
 
 // TestServe_OneTokenPerCaller: the first token makes the others; each acts in its namespace only, and not after it was
@@ -120,8 +120,7 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 	for _, command := range []string{"why pay-7 -n billing", "flights ls -n billing"} {
 		require.Zero(t, s.flightd(billing, strings.Fields(command)...).code, command)
 	}
-	r := s.flightd(s.admin(), "token", "revoke", "billing", "-n", "billing", "--reason", "it was in a log", "--yes")
-	require.Zero(t, r.code, "%v", r)
+	s.flightd(s.admin(), "token", "revoke", "billing", "-n", "billing", "--reason", "it was in a log", "--yes").want(t, cli.ExitOK, "", "")
 	require.Equal(t, cli.ExitForbidden, s.flightd(billing, "why", "pay-7", "-n", "billing").code)
 	audit := s.flightd(s.admin(), "audit", "ls")
 	require.Contains(t, audit.out, "it was in a log")
@@ -152,16 +151,13 @@ func TestServe_NeedsALedger(t *testing.T) {
 
 	typo := s.path("dat")
 	for range 2 {
-		r := s.flightd("", "serve", "--data", typo, "--listen", s.address, "--first-token-file", s.path("first-token"))
-		require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-		require.Contains(t, r.err, typo+" does not exist")
+		r := s.flightd("", "serve", "--data", typo, "--listen", s.address, "--first-token-file", s.path("first-token")).
+			want(t, cli.ExitConfig, "", typo+" does not exist")
 		require.Contains(t, r.err, "flightd serve --init")
 		require.NoDirExists(t, typo)
 	}
-	r := s.flightd("", "serve", "--init", "--data", s.path("data"))
-	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, "not empty")
-	r = s.flightd("", "serve", "--init", "--data", typo, "--first-token-file", s.path("first-token"))
+	s.flightd("", "serve", "--init", "--data", s.path("data")).want(t, cli.ExitConfig, "", "not empty")
+	r := s.flightd("", "serve", "--init", "--data", typo, "--first-token-file", s.path("first-token"))
 	require.Equal(t, cli.ExitConfig, r.code, "the token of another ledger: %v", r)
 	require.Contains(t, r.err, "deployment")
 	require.NoDirExists(t, typo)
@@ -178,9 +174,7 @@ func TestDeployment_IsPinned(t *testing.T) {
 	paid := filepath.Join(t.TempDir(), "paid")
 	pay := []string{"exec", "--key", "pay-7", "--", "touch", paid}
 	env := map[string]string{"FLIGHTD_ADDR": s.url(), "FLIGHTD_DEPLOYMENT": "d-another"}
-	r := flightd(env, pay...)
-	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, "wrong_deployment")
+	r := flightd(env, pay...).want(t, cli.ExitConfig, "", "wrong_deployment")
 	require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT")
 	require.NoFileExists(t, paid)
 	require.Contains(t, flightd(env, "doctor").out, "belongs to deployment")
@@ -207,7 +201,5 @@ func TestDeletedLedgerEndsTheNode(t *testing.T) {
 	s.cmd = nil
 	require.Equal(t, cli.ExitDied, code, "%s", s.log.String())
 	require.Contains(t, s.log.String(), "was deleted or replaced")
-	r := s.flightd("", "serve", "--data", s.path("data"), "--listen", s.address)
-	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, "restore")
+	s.flightd("", "serve", "--data", s.path("data"), "--listen", s.address).want(t, cli.ExitConfig, "", "restore")
 }

@@ -39,8 +39,7 @@ func TestSubmit_File_SafeToRunAgain(t *testing.T) {
 	killed.release() // so that its shell ends
 	first.wait()
 
-	r := s.flightd("submit", "charge", "-f", file)
-	require.Zero(t, r.code, "%v", r)
+	r := s.flightd("submit", "charge", "-f", file).want(t, cli.ExitOK, "", "")
 	require.Regexp(t, `^5,000 read: [0-9,]+ queued, [0-9]+ duplicates, 0 conflicts; safe to run again\n$`, r.out)
 	again := decodeSubmitted(t, s.flightd("submit", "charge", "-f", file, "-o", "json"))
 	require.Equal(t, submitSummary{Read: 5000, Duplicates: 5000}, again)
@@ -65,8 +64,7 @@ func TestSubmit_RejectedLines(t *testing.T) {
 {"id":"long","input":"`+strings.Repeat("x", maxLine)+`"}
 {"id":"last"}
 `)
-	r := s.flightd("submit", "charge", "-f", file, "-o", "json")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
+	r := s.flightd("submit", "charge", "-f", file, "-o", "json").want(t, cli.ExitFailed, "", "")
 	require.Equal(t, submitSummary{Read: 10, Queued: 2, Duplicates: 1, Conflicts: 1, Rejected: 6}, decodeSubmitted(t, r))
 	for _, want := range []string{
 		"line 3: idempotency_conflict: default/charge/first was first used with another input",
@@ -115,12 +113,9 @@ func TestSubmit_OneJob(t *testing.T) {
 	r = s.flightd("submit", "charge", "o-1", "--input", `{"cents":1}`)
 	require.Equal(t, "default/charge/o-1: duplicate, ready\n", r.out)
 	require.Zero(t, r.code)
-	r = s.flightd("submit", "charge", "o-1", "--input", `{"cents":2}`)
-	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "idempotency_conflict")
-	r = s.flightd("submit", "charge", "o-1", "--input", `{"cents":1}`, "--wait", "100ms")
-	require.Equal(t, cli.ExitBusy, r.code, "%v", r)
-	require.Contains(t, r.err, "\n  run flightd why default/charge/o-1")
+	s.flightd("submit", "charge", "o-1", "--input", `{"cents":2}`).want(t, cli.ExitUsage, "", "idempotency_conflict")
+	r = s.flightd("submit", "charge", "o-1", "--input", `{"cents":1}`, "--wait", "100ms").
+		want(t, cli.ExitBusy, "", "\n  run flightd why default/charge/o-1")
 	require.Empty(t, r.out)
 	require.Equal(t, cli.ExitBusy, s.flightd("flights", "wait", "charge/o-1", "--wait", "0").code)
 }

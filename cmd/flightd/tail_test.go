@@ -109,9 +109,7 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	require.Equal(t, 0, past.code, "%v", past)
 	require.Equal(t, 4, strings.Count(past.out, "\n"), "%v", past)
 	require.Contains(t, past.out, "a duplicate call of", "%v", past)
-	r := s.flightd("tail", "--no-follow", "--after", "999999.0")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.err, "flights ls --since", "%v", r)
+	s.flightd("tail", "--no-follow", "--after", "999999.0").want(t, cli.ExitFailed, "", "flights ls --since")
 }
 
 // TestWhy_TellsOfDuplicates: their number and the first and last time.
@@ -150,9 +148,7 @@ func TestWatch(t *testing.T) {
 		require.Contains(t, r.out, "resolved it", "%v", r)
 		require.Contains(t, r.err, fmt.Sprintf("default/%s: ", key), "%v", r)
 	}
-	r := s.flightd("flights", "watch", "t/none")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
-	require.Contains(t, r.err, "not_found", "%v", r)
+	s.flightd("flights", "watch", "t/none").want(t, cli.ExitFailed, "", "not_found")
 }
 
 func TestEventText_NamesPeople(t *testing.T) {

@@ -61,15 +61,14 @@ func TestExec_DataOnStandardInput(t *testing.T) {
 // An empty --input is an error and not a job without input.
 func TestSubmit_EmptyInput(t *testing.T) {
 	s, _ := startFake(t)
-	env := map[string]string{"FLIGHTD_ADDR": s.url()}
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for _, input := range []string{"", "@" + empty, "@-"} {
 		for _, command := range [][]string{{"submit", "mail", "m-1"}, {"sagas", "start", "trip", "--id", "1"}} {
-			r := flightd(env, append(command, "--input", input)...)
+			r := s.flightd(append(command, "--input", input)...)
 			require.Equal(t, cli.ExitUsage, r.code, "%v: %v", command, r)
 			require.Contains(t, r.err, "--input is empty")
 		}
 	}
-	require.Empty(t, flightd(env, "flights", "ls", "-o", "id").out)
+	require.Empty(t, s.flightd("flights", "ls", "-o", "id").out)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // A worker that is process 1, as in a container, reaps the processes that its commands leave behind.
@@ -21,8 +23,7 @@ func TestWork_AsProcessOne_ReapsOrphans(t *testing.T) {
 	script := shop.script("(true & sleep 0.1 & ) ; sleep 2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; true")
 	s.beginCommand("unshare", "-Urpf", "--mount-proc", "--kill-child", program, "work", "charge", "--", script)
 	for i := range 2 {
-		r := s.flightd("submit", "charge", fmt.Sprint("o-", i), "--input", "1", "--wait", "forever")
-		require.Zero(t, r.code, "%v", r)
+		r := s.flightd("submit", "charge", fmt.Sprint("o-", i), "--input", "1", "--wait", "forever").want(t, cli.ExitOK, "", "")
 		require.Equal(t, "0", strings.TrimSpace(r.out), "zombies")
 	}
 }

@@ -32,13 +32,10 @@ func TestWork_EachJobOnce(t *testing.T) {
 		require.Zero(t, s.flightd("submit", "charge", "-f", file).code)
 	}
 	for i := range n {
-		r := s.flightd("flights", "wait", fmt.Sprint("charge/o-", i))
-		require.Zero(t, r.code, "%v", r)
+		r := s.flightd("flights", "wait", fmt.Sprint("charge/o-", i)).want(t, cli.ExitOK, "", "")
 		require.Regexp(t, fmt.Sprintf(`^{"of":{"cents":%d},"key":"[^"]+","token":true,"attempt":1}`, i), r.out)
 	}
-	r := s.flightd("submit", "mail", "m-1", "--input", `"hello"`, "--wait", "forever")
-	require.Zero(t, r.code, "%v", r)
-	require.Contains(t, r.out, `{"of":"hello",`)
+	s.flightd("submit", "mail", "m-1", "--input", `"hello"`, "--wait", "forever").want(t, cli.ExitOK, `{"of":"hello",`, "")
 	done, err := os.ReadFile(shop.path("done"))
 	require.NoError(t, err)
 	require.Equal(t, n+1, strings.Count(string(done), "\n"))
@@ -90,8 +87,7 @@ func TestWork_ExitCodes(t *testing.T) {
 		require.Equal(t, test.out, strings.TrimSpace(r.out), test.input)
 		require.Equal(t, test.state, s.flight("charge/"+id).State, test.input)
 	}
-	r := s.flightd("submit", "refund", "r-1", "--input", "4", "--wait", "forever")
-	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
+	r := s.flightd("submit", "refund", "r-1", "--input", "4", "--wait", "forever").want(t, cli.ExitFailed, "", "")
 	require.Equal(t, `{"said":"4"}`, strings.TrimSpace(r.out), "the provider's answer")
 	tries, err := os.ReadFile(shop.path("tries"))
 	require.NoError(t, err)
@@ -116,9 +112,7 @@ func TestWork_KilledWorker(t *testing.T) {
 	})
 	shop.release()
 	s.begin(args...)
-	r := s.flightd("flights", "wait", "charge/resend")
-	require.Zero(t, r.code, "%v", r)
-	require.Contains(t, r.out, "as default/charge/resend, attempt 2\n")
+	s.flightd("flights", "wait", "charge/resend").want(t, cli.ExitOK, "as default/charge/resend, attempt 2\n", "")
 	require.Equal(t, cli.ExitInDoubt, s.flightd("flights", "wait", "charge/hold").code)
 	require.Len(t, shop.Pids("paid"), 1)
 }
@@ -140,9 +134,7 @@ func TestWork_Signals(t *testing.T) {
 		} else {
 			shop.release()
 		}
-		r := worker.wait()
-		require.Zero(t, r.code, "%v", r)
-		require.Contains(t, r.err, "no more jobs are claimed")
+		worker.wait().want(t, cli.ExitOK, "", "no more jobs are claimed")
 		require.Len(t, shop.Pids("started"), 1)
 		require.Equal(t, map[bool]string{false: "succeeded", true: "in_doubt"}[second], s.flight("charge/1").State)
 		require.Equal(t, "ready", s.flight("charge/2").State)
