@@ -3,48 +3,29 @@ package main
 import (
 	"context"
 	"log/slog"
-	"net"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-// notifyEnv is the environment variable with the notification socket of systemd; see sd_notify(3).
-const notifyEnv = "NOTIFY_SOCKET"
-
 // notifySupervisor sends a state to the supervisor that started this process, if there is one. A failure is printed:
 // systemd would take the service for one that never became ready.
 func notifySupervisor(a *cli.App, state string) {
-	name := a.Env(notifyEnv)
-	if name == "" {
-		return
-	}
-	if abstract, ok := strings.CutPrefix(name, "@"); ok {
-		name = "\x00" + abstract
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err == nil {
-		defer conn.Close()
-		_, err = conn.Write([]byte(state))
-	}
-	if err != nil {
+	if _, err := daemon.SdNotify(false, state); err != nil {
 		a.Say("notify the supervisor of %s: %v", state, err)
 	}
 }
 
 // watchdogInterval returns how often the node has to prove to its supervisor that it is alive: a third of the time after
-// which systemd kills it, so that one slow proof is in time. 0: the supervisor has no watchdog for this process.
-func watchdogInterval(a *cli.App, pid int) time.Duration {
-	if of := a.Env("WATCHDOG_PID"); of != "" && of != strconv.Itoa(pid) {
-		return 0
-	}
-	bound, err := strconv.ParseInt(a.Env("WATCHDOG_USEC"), 10, 64)
+// which systemd kills it, so that one slow proof is in time. It returns 0 if the supervisor has no watchdog for this process.
+func watchdogInterval() time.Duration {
+	bound, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || bound <= 0 {
 		return 0
 	}
-	return max(time.Duration(bound)*time.Microsecond/3, time.Millisecond)
+	return max(bound/3, time.Millisecond)
 }
 
 // feedWatchdog notifies the supervisor in each interval in which the node is alive, until ctx ends.

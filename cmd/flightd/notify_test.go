@@ -36,7 +36,7 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 		return string(message[:n])
 	}
 	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: proctest.Address(t), state: t.TempDir()}
-	s.start(notifyEnv+"="+filepath.Join(dir, "s"), "WATCHDOG_USEC=300000")
+	s.start("NOTIFY_SOCKET="+filepath.Join(dir, "s"), "WATCHDOG_USEC=300000")
 	defer s.kill()
 	said := receive()
 	require.True(t, strings.HasPrefix(said, "READY=1\n"), "it said %q", said)
@@ -57,13 +57,13 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 // TestDev_WithoutSupervisor: no supervisor is not an error; an unreachable one is reported.
 func TestDev_WithoutSupervisor(t *testing.T) {
 	var talk strings.Builder
-	env := map[string]string{}
-	a := &cli.App{Terminal: cli.Terminal{Err: &talk, Env: func(k string) string { return env[k] }}}
+	t.Setenv("NOTIFY_SOCKET", "")
+	a := &cli.App{Terminal: cli.Terminal{Err: &talk}}
 	notifySupervisor(a, "READY=1")
 	require.Zero(t, talk.Len(), "said %q", talk.String())
 	for _, name := range []string{filepath.Join(t.TempDir(), "none"), "@flightd-test-nobody"} {
 		talk.Reset()
-		env[notifyEnv] = name
+		t.Setenv("NOTIFY_SOCKET", name)
 		if notifySupervisor(a, "READY=1"); !strings.Contains(talk.String(), "supervisor") {
 			t.Errorf("%s: said %q", name, talk.String())
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -193,7 +192,7 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 	cfg.Ready = func(r node.Ready) {
 		printErr = printBanner(a, r, &cfg)
 		notifySupervisor(a, "READY=1\nSTATUS=answers at "+r.URL)
-		if every := watchdogInterval(a, os.Getpid()); every > 0 {
+		if every := watchdogInterval(); every > 0 {
 			watchdog.Go(func() {
 				feedWatchdog(aliveCtx, every, r.Alive, func(state string) { notifySupervisor(a, state) }, cfg.Logger)
 			})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -158,14 +159,20 @@ func TestWatchdog_Interval(t *testing.T) {
 	for want, env := range map[time.Duration]map[string]string{
 		0:                {},
 		10 * time.Second: {"WATCHDOG_USEC": "30000000"},
-		5 * time.Second:  {"WATCHDOG_USEC": "15000000", "WATCHDOG_PID": "7"},
+		5 * time.Second:  {"WATCHDOG_USEC": "15000000", "WATCHDOG_PID": strconv.Itoa(os.Getpid())},
 	} {
-		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
-		require.Equal(t, want, watchdogInterval(a, 7))
+		setWatchdog(t, env)
+		require.Equal(t, want, watchdogInterval())
 	}
-	for _, env := range []map[string]string{{"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "-1"}} {
-		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
-		require.Zero(t, watchdogInterval(a, 7), "%v", env)
+	for _, env := range []map[string]string{{"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "-1"}} {
+		setWatchdog(t, env)
+		require.Zero(t, watchdogInterval(), "%v", env)
+	}
+}
+
+func setWatchdog(t *testing.T, env map[string]string) {
+	for _, name := range []string{"WATCHDOG_USEC", "WATCHDOG_PID"} {
+		t.Setenv(name, env[name])
 	}
 }
 
