@@ -14,19 +14,8 @@ import (
 )
 
 func newCertCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("cert", "Make a small CA, a server's certificate, and certificates of clients", newCertInitCommand(a), newCertClientCommand(a))
-}
-
-// Validity in days.
-const (
-	leafDays        = 825
-	longestLeafDays = 3650
-)
-
-func newCertInitCommand(a *cli.App) *cobra.Command {
 	var hosts []string
-	days := leafDays
-	c := &cobra.Command{
+	server := certCommand(a, &cobra.Command{
 		Use:   "init DIRECTORY",
 		Short: "Make a CA and a server's certificate; again: renew the server's certificate",
 		Long: `Makes a CA and a certificate for flightd serve:
@@ -42,26 +31,11 @@ gone. It never replaces a CA.`,
 		Example: `  flightd cert init /etc/flightd/tls --host flightd.example.com,10.0.0.7
   flightd cert init /etc/flightd/tls                   # renew`,
 		Args: cli.ExactArgs(1, "a directory"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := checkDays(days); err != nil {
-				return err
-			}
-			store := cert.Store{Dir: args[0]}
-			made, err := store.InitServer(hosts, days)
-			if err != nil {
-				return certError(err)
-			}
-			return printCertificate(a, made)
-		},
-	}
-	c.Flags().StringSliceVar(&hosts, "host", nil, "names and addresses under which callers reach the server")
-	c.Flags().IntVar(&days, "days", leafDays, "validity of server.crt")
-	return c
-}
-
-func newCertClientCommand(a *cli.App) *cobra.Command {
-	days := leafDays
-	c := &cobra.Command{
+	}, "validity of server.crt", func(store *cert.Store, _ []string, days int) (*cert.Made, error) {
+		return store.InitServer(hosts, days)
+	})
+	server.Flags().StringSliceVar(&hosts, "host", nil, "names and addresses under which callers reach the server")
+	return cli.CommandGroup("cert", "Make a small CA, a server's certificate, and certificates of clients", server, certCommand(a, &cobra.Command{
 		Use:   "client DIRECTORY NAME",
 		Short: "Make a client's certificate with the CA of a directory",
 		Long: `Makes client-NAME.crt and client-NAME.key with the CA in the directory, for a server with --tls-client-ca ca.crt. A client
@@ -70,36 +44,41 @@ and keeps its key.`,
 		Example: `  flightd cert client /etc/flightd/tls billing
   FLIGHTD_CLIENT_CERT=client-billing.crt FLIGHTD_CLIENT_KEY=client-billing.key flightd whoami`,
 		Args: cli.ExactArgs(2, "a directory and a name"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := checkDays(days); err != nil {
-				return err
-			}
-			if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(args[1]) {
-				return cli.UsageError("%q is not a name: up to 63 letters, digits, '.', '_' and '-', with a letter or digit first", args[1])
-			}
-			store := cert.Store{Dir: args[0]}
-			made, err := store.IssueClient(args[1], days)
-			if err != nil {
-				return certError(err)
-			}
-			return printCertificate(a, made)
-		},
-	}
-	c.Flags().IntVar(&days, "days", leafDays, "validity of the certificate")
-	return c
+	}, "validity of the certificate", func(store *cert.Store, args []string, days int) (*cert.Made, error) {
+		if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(args[1]) {
+			return nil, cli.UsageError("%q is not a name: up to 63 letters, digits, '.', '_' and '-', with a letter or digit first", args[1])
+		}
+		return store.IssueClient(args[1], days)
+	}))
 }
 
-func checkDays(days int) error {
-	if days < 1 || days > longestLeafDays {
-		return cli.UsageError("--days %d: from 1 to %d", days, longestLeafDays)
+// issueCall makes a certificate.
+type issueCall func(store *cert.Store, args []string, days int) (*cert.Made, error)
+
+// certCommand completes a command that makes a certificate. validity describes --days.
+func certCommand(a *cli.App, c *cobra.Command, validity string, issue issueCall) *cobra.Command {
+	const normal, longest = 825, 3650
+	days := c.Flags().Int("days", normal, validity)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if *days < 1 || *days > longest {
+			return cli.UsageError("--days %d: from 1 to %d", *days, longest)
+		}
+		made, err := issue(&cert.Store{Dir: args[0]}, args, *days)
+		if err != nil {
+			return certError(err)
+		}
+		return printCertificate(a, made)
 	}
-	return nil
+	return c
 }
 
 // certError adds the exit code to an error of a cert.Store: the directory or the CA in it cannot be used.
 func certError(err error) error {
 	if invalid, ok := errors.AsType[*flight.InvalidError](err); ok {
 		return cli.UsageError("--host %s", invalid.Detail)
+	}
+	if _, ok := errors.AsType[*cli.Error](err); ok {
+		return err
 	}
 	failed := &cli.Error{Code: cli.ExitConfig, Err: err}
 	if unusable, ok := errors.AsType[*cert.Error](err); ok {

@@ -259,14 +259,21 @@ store it where you store passwords, then set FLIGHTD_TOKEN to it and make a toke
 // printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. If the
 // ledger is empty, the banner of dev has commands to try.
 func printBanner(a *cli.App, r node.Ready, cfg *node.Config) error {
-	if err := writeReady(a, r); err != nil || a.Silent {
+	err := a.PrintLine(r.URL, struct {
+		URL        string           `json:"url"`
+		Data       string           `json:"data"`
+		Deployment string           `json:"deployment"`
+		Ledger     *wire.LedgerInfo `json:"ledger"`
+		TookMS     int64            `json:"took_ms"`
+	}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
+	if err != nil || a.Silent {
 		return err
 	}
 	metrics := ""
 	if r.Metrics != "" {
 		metrics = "\n  metrics  " + r.Metrics + "/metrics"
 	}
-	_, err := fmt.Fprintf(a.Err, `flightd is ready after %s
+	_, err = fmt.Fprintf(a.Err, `flightd is ready after %s
   API      %s   (%s)
   console  %s
   data     %s   (%s)%s
@@ -298,16 +305,6 @@ func accessText(cfg *node.Config) string {
 		return "TLS, tokens"
 	}
 	return "plain HTTP, tokens"
-}
-
-func writeReady(a *cli.App, r node.Ready) error {
-	return a.PrintLine(r.URL, struct {
-		URL        string           `json:"url"`
-		Data       string           `json:"data"`
-		Deployment string           `json:"deployment"`
-		Ledger     *wire.LedgerInfo `json:"ledger"`
-		TookMS     int64            `json:"took_ms"`
-	}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
 }
 
 // logger returns the node's logger, which writes to standard error.

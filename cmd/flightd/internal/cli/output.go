@@ -112,8 +112,13 @@ func Message(text string) string { return Printable(HideUser(text)) }
 // Printable replaces the control characters of a text from outside, except tabs and newlines, so that it cannot control the
 // terminal.
 func Printable(text string) string {
+	return printable(text, "\t\n")
+}
+
+// printable replaces the control characters of a text, except those in kept, with spaces.
+func printable(text, kept string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || r == '\t' || r == '\n' {
+		if unicode.IsPrint(r) || strings.ContainsRune(kept, r) {
 			return r
 		}
 		return ' '
@@ -122,14 +127,7 @@ func Printable(text string) string {
 
 // OneLine replaces newlines and control characters in foreign text, such as a provider's error, so that it stays on its
 // line and cannot control the terminal.
-func OneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
-}
+func OneLine(s string) string { return printable(s, "") }
 
 // WriteTable writes rows under a heading, in aligned columns.
 func WriteTable(b *strings.Builder, heading []string, rows [][]string) {
