@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -228,7 +229,6 @@ stopped, because the directory may be a copy of a node that ran on, and for a ba
 
 // askedKeys returns the keys of flightd restore asked; an error if the server's ledger is not a restored one.
 func askedKeys(ctx context.Context, a *cli.App, c *client.Client) ([]string, error) {
-	const page = 500
 	state, err := c.Restore(ctx)
 	if err == nil && !state.Reconciling {
 		err = &cli.Error{Code: cli.ExitFailed, Err: errors.New("the server has no restore to finish"), Hint: "check --server, which is " + a.Setting("server").Value}
@@ -236,17 +236,14 @@ func askedKeys(ctx context.Context, a *cli.App, c *client.Client) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	keys := []string{}
-	for after := ""; ; {
-		p, err := c.Asked(ctx, after, page)
+	keys, _, err := cli.Pages(math.MaxInt, cli.MaxPage, "", func(after string, limit int) ([]string, string, error) {
+		page, err := c.Asked(ctx, after, limit)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		keys = append(keys, p.Keys...)
-		if after = p.Next; after == "" {
-			return keys, nil
-		}
-	}
+		return page.Keys, page.Next, nil
+	})
+	return keys, err
 }
 
 func newRestoreFinishCommand(a *cli.App) *cobra.Command {

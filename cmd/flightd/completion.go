@@ -42,16 +42,17 @@ func completeAll(a *cli.App, cmd *cobra.Command) {
 				}
 				return words, directive
 			}
-		case strings.HasPrefix(name, "sagas ") && takesKey(cmd):
+		case strings.Contains(cmd.Use, "KEY-or-ID"):
 			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 {
+				switch {
+				case len(args) > 0:
 					return nil, cobra.ShellCompDirectiveNoFileComp
+				case strings.HasPrefix(name, "sagas "):
+					return completeFrom(a, cmd, typed, func(ctx context.Context, c *client.Client) []string { return sagaKeys(ctx, a, c) })
 				}
-				return completeFrom(a, cmd, typed, func(ctx context.Context, c *client.Client) []string { return sagaKeys(ctx, a, c) })
-			}
-		case takesKey(cmd):
-			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				return completeKey(a, cmd, args, typed)
+				return completeFrom(a, cmd, "", func(ctx context.Context, c *client.Client) []string {
+					return matchingKeys(ctx, a, c, typed, strings.Fields(cmd.Annotations[statesAnnotation]))
+				})
 			}
 		case strings.HasSuffix(cmd.Use, " FILE"), strings.Contains(cmd.Use, " DIRECTORY"):
 			cmd.ValidArgsFunction = completeFile
@@ -68,8 +69,6 @@ func completeAll(a *cli.App, cmd *cobra.Command) {
 		completeAll(a, sub)
 	}
 }
-
-func takesKey(cmd *cobra.Command) bool { return strings.Contains(cmd.Use, "KEY-or-ID") }
 
 // completeFile lets the shell offer files for the first argument.
 func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -105,16 +104,6 @@ func flagWords(f *pflag.Flag) []string {
 // statesAnnotation has the states in which a command applies, separated by spaces; without it, all.
 const statesAnnotation = "states"
 
-// completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
-func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return completeFrom(a, cmd, "", func(ctx context.Context, c *client.Client) []string {
-		return matchingKeys(ctx, a, c, typed, strings.Fields(cmd.Annotations[statesAnnotation]))
-	})
-}
-
 // actionNames returns the actions of the namespace with a document or jobs.
 func actionNames(ctx context.Context, c *client.Client) (names []string) {
 	documents, _ := c.Actions(ctx)
@@ -142,7 +131,8 @@ func sagaKeys(ctx context.Context, a *cli.App, c *client.Client) (keys []string)
 	return keys
 }
 
-// completeFrom asks a server for words and offers those that begin with the typed text. On an error it offers nothing.
+// completeFrom asks a server for words and offers those that begin with the typed text. On an error it offers nothing, and reports
+// nothing: a message would disturb the line being typed.
 func completeFrom(a *cli.App, cmd *cobra.Command, typed string, words func(context.Context, *client.Client) []string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
 	if a.ResolveSettings(cmd) != nil {
