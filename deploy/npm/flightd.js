@@ -14,6 +14,7 @@ try {
   install without --omit=optional, or take an archive of the release`);
   process.exit(78);
 }
+const parent = process.ppid; // read before flightd can be seen to run, and so before anybody ends the parent for that
 const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
 const terminal = [0, 1, 2].some(isatty);
 for (const signal of ["SIGTERM", "SIGUSR2", "SIGINT", "SIGQUIT", "SIGHUP"]) {
@@ -22,7 +23,6 @@ for (const signal of ["SIGTERM", "SIGUSR2", "SIGINT", "SIGQUIT", "SIGHUP"]) {
 // npx starts this script in a shell that dies of SIGTERM without passing it on. flightd must not outlive npx, because it would keep its
 // port.
 if (process.env.npm_lifecycle_event) {
-  const parent = process.ppid;
   const watch = setInterval(() => {
     if (process.ppid === parent) return;
     clearInterval(watch);
