@@ -31,11 +31,11 @@ func (ar *actionRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[struct{}, wire.ActionList]{Pattern: "GET /v1/actions", Access: read, Serve: ar.list},
 		Endpoint[documentName, wire.Action]{Pattern: "GET /v1/actions/{name}", Access: read, Serve: ar.get},
-		Endpoint[actionChange, wire.ActionAnswer]{Pattern: "PUT /v1/actions/{name}",
+		Endpoint[actionChange, wire.ActionAnswer]{Pattern: "PUT /v1/actions/{name}", Place: Leader,
 			Access: with(auth.Operate | auth.Define), Body: wire.MaxSmallBody, Serve: ar.put},
-		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/actions/{name}",
+		Endpoint[removal, wire.Revoked]{Pattern: "DELETE /v1/actions/{name}", Place: Leader,
 			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: ar.remove},
-		Endpoint[actionDeclaration, wire.ActionAnswer]{Pattern: "POST /v1/actions/{name}/declare", Access: with(auth.Submit | auth.Work | auth.Operate | auth.Define),
+		Endpoint[actionDeclaration, wire.ActionAnswer]{Pattern: "POST /v1/actions/{name}/declare", Place: Leader, Access: with(auth.Submit | auth.Work | auth.Operate | auth.Define),
 			Body: wire.MaxSmallBody, Serve: ar.declare},
 	}
 }

@@ -38,7 +38,7 @@ type batchRoutes struct {
 }
 
 func (br *batchRoutes) routes() []declaration {
-	return []declaration{route{pattern: "POST /v1/flights:batch", place: Proposal, serve: br.batch, access: with(auth.Submit | auth.Work)}}
+	return []declaration{route{pattern: "POST /v1/flights:batch", serve: br.batch, access: with(auth.Submit | auth.Work)}}
 }
 
 // batch serves POST /v1/flights:batch. Each line is a request to the route that its answer comes from, with the headers of the

@@ -26,9 +26,9 @@ type suspension struct {
 
 func (cr *callbackRoutes) routes() []declaration {
 	return []declaration{
-		Endpoint[suspension, wire.Flight]{Pattern: "POST /v1/flights/{id}/suspend", Place: Proposal,
+		Endpoint[suspension, wire.Flight]{Pattern: "POST /v1/flights/{id}/suspend",
 			Access: with(auth.Submit | auth.Work), Body: wire.MaxSmallBody, Serve: cr.suspend},
-		route{pattern: "POST /v1/callbacks/{token}", place: Proposal, serve: cr.callback, access: anyone, query: true},
+		route{pattern: "POST /v1/callbacks/{token}", serve: cr.callback, access: anyone, query: true},
 	}
 }
 

@@ -80,9 +80,9 @@ type Cluster struct {
 	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
 	// called if the position is later than the ledger's. nil: positions are not compared.
 	LedgerBehind func(ctx context.Context, position wire.Index) (bool, error)
-	// Instead returns the code of the problem that is given instead of an answer with a status, or "". It is called before the answer
+	// ReplaceAnswer returns the code of the problem that is given instead of an answer with a status, or "". It is called before the answer
 	// is written, unless the route's place is ThisNode. current: it rests on a read, and holds only while this node leads. nil: every answer is given.
-	Instead func(ctx context.Context, status int, current bool) wire.Code
+	ReplaceAnswer func(ctx context.Context, status int, current bool) wire.Code
 	// Follower is set at a node that does not lead the ledger. Of flights without a final receipt it streams the events alone, its
 	// answers carry no ledger time, and it decides nothing: an answer with another status than 200, 304 and 424 means that the
 	// leader has to be asked. Follower reports whether the node knows the documents of a minute ago; if not, it takes no token.

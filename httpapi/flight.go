@@ -39,15 +39,15 @@ func (fr *flightRoutes) find(q *Request, id flight.ID, named flight.Key) (*wire.
 	if bad != nil {
 		return nil, bad
 	}
+	wait := preferredWait(q.Request)
+	if fr.follower != nil && wait > 0 && q.Header["If-None-Match"] != nil {
+		return nil, askLeader() // this node may not have the version that the caller has seen
+	}
 	f, err := fr.findFlight(q.Request, id, named)
 	if err != nil {
 		return nil, err
 	}
 	same := seen.contains(f.Version)
-	wait := preferredWait(q.Request)
-	if same && wait > 0 && fr.follower != nil {
-		return nil, askLeader() // it would wait for the end of its lag
-	}
 	if same && wait > 0 {
 		if end, ok := startWait(fr.limits, q.Request, f.Key); ok {
 			defer end()

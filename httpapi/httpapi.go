@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/httpapi/wire"
@@ -47,7 +48,7 @@ type API struct {
 func (a *API) Place(r *http.Request) Place {
 	_, pattern := a.mux.Handler(r)
 	route, found := a.routes[pattern]
-	if !found {
+	if !found || !cleanPath(r) {
 		return Leader
 	}
 	return route.placeOf(r)
@@ -57,8 +58,10 @@ func (a *API) Place(r *http.Request) Place {
 type Place uint8
 
 const (
+	// byMethod is Leader for a GET, and Proposal for the rest. It is the place of a declaration without one.
+	byMethod Place = iota
 	// Leader: the node that leads the ledger. Its answer rests on a read, and is given only if the node leads afterwards.
-	Leader Place = iota
+	Leader
 	// Proposal: the leader. A success is the result of a proposal, and stays true. Other answers are as with Leader.
 	Proposal
 	// FinalProposal is Proposal, but a node that does not lead replays final receipts by itself.
@@ -83,7 +86,12 @@ func (p Place) isCurrent(status int) bool {
 
 // placeOf returns the place of a request for the route. Tokens are judged by the leader: those that this node knows may be old.
 func (r route) placeOf(request *http.Request) Place {
-	if r.place == ThisNode && !r.access.public && NodeOf(request.Context()) == "" {
+	switch {
+	case r.place == ThisNode && !r.access.public && NodeOf(request.Context()) == "":
+		return Leader
+	case r.place == byMethod && !strings.HasPrefix(r.pattern, http.MethodGet):
+		return Proposal
+	case r.place == byMethod:
 		return Leader
 	}
 	return r.place

@@ -35,8 +35,8 @@ type jobRoutes struct {
 
 func (jr *jobRoutes) routes() []declaration {
 	return []declaration{
-		route{pattern: "POST /v1/flights:submit", place: Proposal, serve: jr.withPools(jr.submit), access: with(auth.Submit)},
-		route{pattern: "POST /v1/flights:claim", place: Proposal, serve: jr.withPools(jr.claim), access: with(auth.Work)},
+		route{pattern: "POST /v1/flights:submit", serve: jr.withPools(jr.submit), access: with(auth.Submit)},
+		route{pattern: "POST /v1/flights:claim", serve: jr.withPools(jr.claim), access: with(auth.Work)},
 	}
 }
 

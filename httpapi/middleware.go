@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -22,12 +23,12 @@ import (
 // router wraps the handlers in what is done with every request.
 type router struct {
 	*responder
-	ids          *requestIDs
-	bodies       *bodyMemory
-	answers      *answerMemory
-	deployment   string
-	ledgerBehind func(ctx context.Context, position wire.Index) (bool, error)  // Cluster.LedgerBehind
-	instead      func(ctx context.Context, status int, current bool) wire.Code // Cluster.Instead
+	ids           *requestIDs
+	bodies        *bodyMemory
+	answers       *answerMemory
+	deployment    string
+	ledgerBehind  func(ctx context.Context, position wire.Index) (bool, error)  // Cluster.LedgerBehind
+	replaceAnswer func(ctx context.Context, status int, current bool) wire.Code // Cluster.ReplaceAnswer
 }
 
 func newRouter(cfg *Config) *router {
@@ -41,7 +42,7 @@ func newRouter(cfg *Config) *router {
 	}
 	memory := cmp.Or(cfg.Callers.bodyMemory, bodyMemorySize())
 	return &router{responder: &responder{sc, slog.New(auth.RedactingHandler(log.Handler()))}, ids: newRequestIDs(),
-		bodies: newBodyMemory(memory), answers: &answerMemory{tokens: cfg.Callers.Auth != nil, size: memory, of: make(map[string]int)}, deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind, instead: cfg.Cluster.Instead}
+		bodies: newBodyMemory(memory), answers: &answerMemory{tokens: cfg.Callers.Auth != nil, size: memory, of: make(map[string]int)}, deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind, replaceAnswer: cfg.Cluster.ReplaceAnswer}
 }
 
 // handler returns the handler of a mux that has all routes; with loopbackOnly they are wrapped in LoopbackOnly.
@@ -96,7 +97,7 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 		h[wire.HeaderRequestID] = []string{ro.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if ro.ledger != nil {
-			answer := &answerWriter{ResponseWriter: w, request: r, instead: ro.instead, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
+			answer := &answerWriter{ResponseWriter: w, request: r, replaceAnswer: ro.replaceAnswer, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
 			defer answer.share.release()
 			w = answer
 		}
@@ -247,18 +248,18 @@ func (sc *scope) traceOf(r *http.Request) flight.Trace {
 // answerWriter sets the headers with the ledger's time and position when the answer is written, so that a request that waited
 // does not carry those of its arrival. It has the request's share of the memory for bodies.
 //
-// It asks Cluster.Instead before it writes the status. If a problem takes the place of the answer, nothing else of it is written.
+// It asks Cluster.ReplaceAnswer before it writes the status. If a problem takes the place of the answer, nothing else of it is written.
 type answerWriter struct {
 	http.ResponseWriter
-	request  *http.Request
-	place    Place
-	instead  func(ctx context.Context, status int, current bool) wire.Code // nil: every answer is given
-	begun    bool                                                          // the status was written
-	replaced bool                                                          // by a problem
-	ledger   LedgerState
-	timeless bool // a follower's time is that of its last entry, and callers would take it for now
-	share    bodyShare
-	answers  *answerMemory
+	request       *http.Request
+	place         Place
+	replaceAnswer func(ctx context.Context, status int, current bool) wire.Code // nil: every answer is given
+	begun         bool                                                          // the status was written
+	replaced      bool                                                          // by a problem
+	ledger        LedgerState
+	timeless      bool // a follower's time is that of its last entry, and callers would take it for now
+	share         bodyShare
+	answers       *answerMemory
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -267,8 +268,8 @@ func (w *answerWriter) WriteHeader(status int) {
 		return
 	}
 	w.begun = true
-	if w.instead != nil && w.place != ThisNode {
-		if code := w.instead(w.request.Context(), status, w.place.isCurrent(status)); code != "" {
+	if w.replaceAnswer != nil && w.place != ThisNode {
+		if code := w.replaceAnswer(w.request.Context(), status, w.place.isCurrent(status)); code != "" {
 			w.replaced = true
 			w.replace(code)
 			return
@@ -293,11 +294,14 @@ func (w *answerWriter) replace(code wire.Code) {
 	Problem(code, "the node that took the request does not lead the ledger").ServeHTTP(w.ResponseWriter, w.request)
 }
 
+// errReplaced ends a backup or a stream after a problem has replaced its answer.
+var errReplaced = errors.New("the answer was replaced")
+
 // Write implements http.ResponseWriter.
 func (w *answerWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.replaced {
-		return len(p), nil
+		return 0, errReplaced
 	}
 	return w.ResponseWriter.Write(p)
 }

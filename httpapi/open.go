@@ -44,11 +44,11 @@ func (cr *callRoutes) routes() []declaration {
 	return []declaration{
 		Endpoint[wire.OpenRequest, wire.OpenAnswer]{Pattern: "POST /v1/flights:open", Place: FinalProposal,
 			Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: cr.open},
-		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon", Place: Proposal,
+		Endpoint[wire.AbandonRequest, wire.AbandonAnswer]{Pattern: "POST /v1/flights:abandon",
 			Access: report, Body: wire.MaxSmallBody, Serve: cr.abandon},
-		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report", Place: Proposal,
+		Endpoint[reportOf, wire.Flight]{Pattern: "POST /v1/flights/{id}/report",
 			Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.report},
-		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification", Place: Proposal,
+		Endpoint[verificationOf, wire.OpenAnswer]{Pattern: "POST /v1/flights/{id}/verification",
 			Access: report, Body: wire.MaxReportBody, Proved: true, Serve: cr.verification},
 	}
 }

@@ -274,6 +274,9 @@ func (g *generator) parameters(r route, path string, old object) (all []any) {
 
 // requestBody returns the body of an operation. The document has those of routes that read it themselves, or ignore it.
 func (g *generator) requestBody(r route, old object) object {
+	if r.request != nil && !r.body {
+		return nil
+	}
 	if r.request == nil || !reflect.PointerTo(r.request).Implements(reflect.TypeFor[ownBody]()) && boundFieldsOf(r.request).noOther {
 		return old
 	}
@@ -302,6 +305,8 @@ func (g *generator) answers(r route, path string, old object) object {
 	for status := range old {
 		if names, isProblem := strings.CutPrefix(text(member(old, status), "$ref"), responsePath); isProblem {
 			for name := range strings.SplitSeq(names, ".") {
+				_, known := wire.Code(name).Class()
+				require.True(g.t, known, "%s: no code %s", r.pattern, name)
 				codes = append(codes, wire.Code(name))
 			}
 			continue
@@ -380,6 +385,8 @@ func (g *generator) value(t reflect.Type) object {
 	case t.Kind() == reflect.Slice:
 		return object{"type": "array", "items": g.value(t.Elem())}
 	case t.Kind() == reflect.Struct:
+		require.NotEmpty(g.t, t.Name())
+		require.Contains(g.t, []reflect.Type{nil, t}, g.types[t.Name()], "two types have the name %s", t.Name())
 		if g.types[t.Name()] == nil {
 			g.types[t.Name()] = t
 			g.schemas[t.Name()] = g.object(t)

@@ -32,6 +32,7 @@ func TestDocsAreCurrent(t *testing.T) {
 		for i := range min(len(want), len(have)) {
 			require.Equal(t, want[i], have[i], "docs/openapi.json is outdated from line %d on: run make docs", i+1)
 		}
+		require.Len(t, have, len(want))
 	}
 	var missing []string
 	ids := map[any]bool{}

@@ -45,7 +45,7 @@ func (sr *sagaRoutes) routes() []declaration {
 		Endpoint[oldDefinition, wire.Revoked]{Pattern: "DELETE /v1/sagas/{name}/versions/{version}",
 			Access: with(auth.Operate), Body: wire.MaxSmallBody, Serve: sr.remove},
 		Endpoint[sagaVersion, wire.SagaVersions]{Pattern: "GET /v1/sagas/{name}/versions", Access: with(auth.Read), Serve: sr.versions},
-		Endpoint[wire.StartSagaRequest, wire.StartSagaAnswer]{Pattern: "POST /v1/sagas:start", Place: Proposal,
+		Endpoint[wire.StartSagaRequest, wire.StartSagaAnswer]{Pattern: "POST /v1/sagas:start",
 			Access: with(auth.Submit), Body: wire.MaxOpenBody, Serve: sr.start},
 		Endpoint[sagasQuery, wire.SagaPage]{Pattern: "GET /v1/sagas", Access: with(auth.Read), Serve: sr.list},
 		Endpoint[flightPath, wire.Saga]{Pattern: "GET /v1/flights/{id}/saga", Access: with(auth.Read), Serve: sr.show},

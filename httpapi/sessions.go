@@ -32,11 +32,11 @@ type renewal struct {
 func (sr *sessionRoutes) routes() []declaration {
 	access := with(auth.Submit | auth.Work)
 	return []declaration{
-		Endpoint[wire.SessionRequest, wire.SessionAnswer]{Pattern: "POST /v1/sessions",
+		Endpoint[wire.SessionRequest, wire.SessionAnswer]{Pattern: "POST /v1/sessions", Place: Leader,
 			Access: access, Body: wire.MaxSmallBody, Serve: sr.open},
 		Endpoint[renewal, wire.SessionAnswer]{Pattern: "POST /v1/sessions/{id}/renew", Place: Renewal,
 			Access: access, Body: wire.MaxSmallBody, Serve: sr.renew},
-		Endpoint[sessionPath, struct{}]{Pattern: "POST /v1/sessions/{id}/close", Access: access, Body: wire.MaxSmallBody, Serve: sr.close},
+		Endpoint[sessionPath, struct{}]{Pattern: "POST /v1/sessions/{id}/close", Place: Leader, Access: access, Body: wire.MaxSmallBody, Serve: sr.close},
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 func (a *actor) api() http.Handler {
 	cfg := a.apiConfig()
 	if a.cluster != nil {
-		cfg.Cluster.Instead = a.instead
+		cfg.Cluster.ReplaceAnswer = a.replaceAnswer
 	}
 	return a.traces.Calls(httpapi.New(cfg), a.store, false)
 }

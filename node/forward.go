@@ -65,17 +65,16 @@ func (f *forwarder) forCallers() http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if a := f.n.act.Load(); a != nil {
-		w.Header().Set(wire.HeaderNode, f.n.cluster.name())
-		a.serveInTerm(w, r)
-		return
-	}
 	place := f.local.Place(r)
 	if place == httpapi.ThisNode {
 		f.local.ServeHTTP(w, r)
 		return
 	}
 	w.Header().Set(wire.HeaderNode, f.n.cluster.name())
+	if a := f.n.act.Load(); a != nil {
+		a.serveInTerm(w, r)
+		return
+	}
 	body, whole, err := keepBody(r)
 	if err != nil {
 		httpapi.Problem(wire.RequestIncomplete, "the body did not arrive completely: "+err.Error()).ServeHTTP(w, r)
@@ -224,9 +223,9 @@ func (f *forwarder) localAPI() *httpapi.API {
 	}
 	cfg := a.apiConfig()
 	cfg.Cluster.LedgerBehind = nil // this node may lag
-	cfg.Cluster.Instead = func(_ context.Context, status int, _ bool) wire.Code {
+	cfg.Cluster.ReplaceAnswer = func(_ context.Context, status int, _ bool) wire.Code {
 		if status >= http.StatusBadRequest && status < http.StatusInternalServerError {
-			return wire.NoLeader // its view of sessions and tokens may be old: it says no to no renewal
+			return wire.NoLeader // its view of sessions and tokens may be old, so it rejects no renewal
 		}
 		return ""
 	}

@@ -113,8 +113,8 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 	a.handler.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// instead replaces answers after the end of the term, and answers that are only true if this node still leads.
-func (a *actor) instead(ctx context.Context, status int, current bool) wire.Code {
+// replaceAnswer replaces answers after the end of the term, and answers that are only true if this node still leads.
+func (a *actor) replaceAnswer(ctx context.Context, status int, current bool) wire.Code {
 	if status < http.StatusInternalServerError && a.over() || current && (a.check.stillLeads(ctx) != nil || a.over()) {
 		return wire.LeaderLost
 	}

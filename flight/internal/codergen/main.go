@@ -89,7 +89,9 @@ func generate(dir string) ([]byte, error) {
 		g.printf("}\n")
 		g.writeSize(name)
 	}
-	g.writeCommands()
+	if err := g.writeCommands(); err != nil {
+		return nil, err
+	}
 	for i := 0; i < len(g.setters); i++ { // isSet may append to it
 		var set []string
 		for _, f := range g.structs[g.setters[i]] {
@@ -153,7 +155,7 @@ func taggedFields(s *ast.StructType) (fields []field, err error) {
 		}
 		parts := strings.Split(tag+",,", ",")
 		n, numberErr := strconv.ParseUint(parts[0], 10, 8)
-		if numberErr != nil || parts[1] != "keyasint" || len(f.Names) != 1 {
+		if numberErr != nil || parts[1] != "keyasint" || len(f.Names) != 1 || strings.Count(tag, ",") > 2 {
 			return nil, fmt.Errorf("a field has the tag %s", f.Tag.Value)
 		}
 		fields = append(fields, field{name: f.Names[0].Name, number: int(n), omit: parts[2], typ: f.Type})
@@ -195,12 +197,18 @@ func (g *generator) kind(t ast.Expr) string {
 }
 
 // writeCommands writes the methods of the commands, and the functions that depend on their kinds.
-func (g *generator) writeCommands() {
+func (g *generator) writeCommands() error {
 	var keyless []string
 	for _, k := range g.kinds {
 		name, target := strings.TrimPrefix(k, "kind"), "c.Key"
-		if fields := g.structs[name]; len(fields) == 0 || g.kind(fields[0].typ) != key {
+		fields := g.structs[name]
+		switch i := slices.IndexFunc(fields, func(f field) bool { return g.kind(f.typ) == key }); {
+		case len(fields) == 0:
+			return fmt.Errorf("the command %s has no fields", name)
+		case i < 0:
 			target, keyless = "Key{}", append(keyless, k)
+		case fields[i].name != "Key" || fields[i].number != 1: // Target reads it without the rest
+			return fmt.Errorf("%s.%s: the key of a command is its field Key, with number 1", name, fields[i].name)
 		}
 		g.printf("\nfunc (c *%s) kind() kind { return %s }\n\nfunc (c *%[1]s) Target() Key { return %[3]s }\n", name, k, target)
 	}
@@ -212,6 +220,7 @@ func (g *generator) writeCommands() {
 	g.printf("}\nreturn nil\n}\n\n// keyless reports whether commands of this kind have no key.\n")
 	g.printf("func (k kind) keyless() bool {\nswitch k {\n")
 	g.printf("case %s:\nreturn true\n}\nreturn false\n}\n", strings.Join(keyless, ",\n"))
+	return nil
 }
 
 // isSet returns an expression that is true if a field is not zero.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 )
 
 // Terminal holds the standard streams and the environment: data goes to out, messages go to err.
@@ -44,35 +45,42 @@ func (a *App) Complain(message, hint string) {
 // UnknownVersion is the version of a build without version information, as by go run.
 const UnknownVersion = "devel"
 
-// NotifyContext returns a context that ends at the first of these signals, except those that are ignored. ReceivedSignal then
+// NotifyContext returns a context that ends at the first of these signals, except those that are ignored. TakeSignals then
 // returns the signal.
 func NotifyContext(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
 	notified := NotIgnored(signals...)
 	if len(notified) == 0 { // an empty list would mean all signals
 		return ctx, func() {}
 	}
-	received := make(chan os.Signal, 1)
+	received, noMore := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(received, notified...)
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		select {
-		case s := <-received:
+		defer close(noMore)
+		if s, ok := <-received; ok {
 			cancel(signalError{s})
-		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() {
+	stop := sync.OnceFunc(func() {
 		signal.Stop(received)
-		cancel(nil)
-	}
+		close(received)
+		<-noMore
+	})
+	return context.WithValue(ctx, stopKey{}, stop), func() { stop(); cancel(nil) }
 }
+
+// stopKey is the key of the function that ends the delivery of signals to a context of NotifyContext.
+type stopKey struct{}
 
 type signalError struct{ os.Signal }
 
 func (e signalError) Error() string { return e.String() + " signal received" }
 
-// ReceivedSignal returns the signal that has ended a context of NotifyContext, or nil.
-func ReceivedSignal(ctx context.Context) os.Signal {
+// TakeSignals ends the delivery of signals to a context of NotifyContext. It returns the signal that has ended the context before, or nil.
+func TakeSignals(ctx context.Context) os.Signal {
+	if stop, ok := ctx.Value(stopKey{}).(func()); ok {
+		stop()
+	}
 	if received, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
 		return received.Signal
 	}

@@ -27,7 +27,7 @@ func RunAsInit(ctx context.Context) (code int, isInit bool, err error) {
 	if err != nil {
 		return 0, true, err
 	}
-	if early := cli.ReceivedSignal(ctx); early != nil {
+	if early := cli.TakeSignals(ctx); early != nil {
 		_ = child.Signal(early)
 	}
 	go func() { // runs until this process ends

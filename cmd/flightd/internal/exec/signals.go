@@ -16,15 +16,15 @@ import (
 // catchSignals calls handle with each signal of this process. Ignored signals stay ignored, so that a command under nohup
 // survives a logout. SIGPIPE is caught and not handled, so that a closed output does not end a running effect.
 //
-// main catches signals before a command does so itself, and ends ctx. catchSignals handles such an early signal first, and twice
-// if both have received it. stop ends the goroutine and waits for it.
+// main catches signals before a command does so itself, and ends ctx. catchSignals handles such an early signal first. One that arrives
+// while both catch signals is handled twice, before anything was started. stop ends the goroutine and waits for it.
 func catchSignals(ctx context.Context, handle func(syscall.Signal)) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGPIPE)
 	if caught := cli.NotIgnored(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP); len(caught) > 0 {
 		signal.Notify(signals, caught...)
 	}
-	if early, ok := cli.ReceivedSignal(ctx).(syscall.Signal); ok {
+	if early, ok := cli.TakeSignals(ctx).(syscall.Signal); ok {
 		handle(early)
 	}
 	quit, done := make(chan struct{}), make(chan struct{})
