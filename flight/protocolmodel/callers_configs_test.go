@@ -1,6 +1,6 @@
 package protocolmodel
 
-// callersConfigurations has letters A to W: the rules around claims and sessions, and controls 1 to 12.
+// callersConfigurations has letters A to W: the rules around claims and sessions, and controls 1 to 12, and 15.
 func callersConfigurations() []Configuration {
 	base := callersConfig{callersBounds: callersBounds{callers: 2, noncesPerCaller: 1, sessionsPerCaller: 1, attempts: 2, nodes: 1}}
 	small := func(g *callersConfig) { g.claimsOff, g.noDeaths, g.noCrashes = true, true, true }
@@ -116,6 +116,7 @@ func callersConfigurations() []Configuration {
 		{"N12 control 12: a caller leaves after busy, no claims", Blocks, both, both, func(g *callersConfig) {
 			g.leaveAfterBusy, g.claimsOff, g.live = true, true, true
 		}},
+		{"N13 control 15: a caller takes another's answer", Violates, both, both, func(g *callersConfig) { g.believesAny = true }},
 		{"L3 as N12, and renewals show", Holds, both, hold, func(g *callersConfig) {
 			g.leaveAfterBusy, g.renewalShows, g.claimsOff, g.live = true, true, true, true
 		}},

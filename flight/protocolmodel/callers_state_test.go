@@ -102,6 +102,7 @@ type callersFaults struct {
 	waitForClaim         bool // 10
 	forgetUsed           bool // 11
 	leaveAfterBusy       bool // 12
+	believesAny          bool // 15: a caller takes the answer to the open of another caller
 }
 
 func (cc *callersConfig) owner(nonce int) int { return nonce / cc.noncesPerCaller }

@@ -127,10 +127,13 @@ func (cc *callersConfig) callerOpens(s *callersState, c, nonce int, out *steps[c
 // callerWaits has the steps of a caller that waits for its answer, and of one that may start.
 func (cc *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[callersState]) {
 	p := &s.callers[c]
-	k := s.attemptOf(nonce)
-	if p.phase == callerWaiting && has(s.answers, nonce) {
+	for answered := range cc.callers * cc.noncesPerCaller {
+		if p.phase != callerWaiting || !has(s.answers, answered) || answered != nonce && !cc.believesAny { // rule 12
+			continue
+		}
 		t := *s
 		q := &t.callers[c]
+		k := s.attemptOf(answered)
 		q.phase, q.attempt = callerProceeds, uint8(k)+1
 		if cc.oneShot { // rule 6: it trusts the session of the attempt
 			q.session, q.trusts = s.sessionOfAttempt[k]+1, 0

@@ -45,6 +45,8 @@
 //     first token counts like its own. Of every other report of an earlier store epoch, a success becomes the receipt of a
 //     flight without one, or raises overlap; an unknown puts a flight without a receipt in doubt, at the latest when its
 //     open attempt ends without one; the rest is evidence.
+//  12. An answer counts only for the request whose random value it repeats. A proxy may give it to another request, or again
+//     to a later one: then it counts as lost.
 //
 // # The properties
 //
@@ -70,7 +72,7 @@
 // # The configurations
 //
 //	letter  files          rules                                           controls
-//	A to X  callers_*      1, 2, 3 (a)-(c), 5, 6, 8, 9: callers, nodes,    N1-N12 (1 to 12)
+//	A to X  callers_*      1, 2, 3 (a)-(c), 5, 6, 8, 9: callers, nodes,    N1-N13 (1 to 12, 15)
 //	                       claims, long-lived, one-shot
 //	R       reports_*      3, 6, 8, 10: reports in steps, spools,          RN (13, drift, last sending),
 //	                       not_after, time-outs, a restored ledger         RL, RD (11, 12, in_doubt), RF
