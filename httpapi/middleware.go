@@ -96,6 +96,10 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 		h := w.Header()
 		h[wire.HeaderRequestID] = []string{ro.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
+		if bad := setEcho(h, r); bad != nil {
+			ro.writeError(w, r, bad)
+			return
+		}
 		if ro.ledger != nil {
 			answer := &answerWriter{ResponseWriter: w, request: r, replaceAnswer: ro.replaceAnswer, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
 			defer answer.share.release()
@@ -108,6 +112,23 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// maxEcho is the longest value of the header Flightd-Echo, in bytes.
+const maxEcho = 64
+
+// setEcho repeats the header by which a client recognizes the answer to its request.
+func setEcho(answer http.Header, r *http.Request) (bad *wire.Invalid) {
+	given := r.Header[wire.HeaderEcho]
+	if given == nil {
+		return nil
+	}
+	if len(given) > 1 || given[0] == "" || len(given[0]) > maxEcho {
+		return &wire.Invalid{Code: wire.InputInvalid, FieldError: wire.FieldError{Header: wire.HeaderEcho, Detail: fmt.Sprintf("must be one value of 1 to %d bytes", maxEcho)},
+			Hint: "send a random value, another one with each request, or leave the header out"}
+	}
+	answer[wire.HeaderEcho] = given
+	return nil
 }
 
 // cleanPath reports whether ServeMux serves the path unchanged. ServeMux redirects every other path to its cleaned
@@ -287,7 +308,7 @@ func (w *answerWriter) WriteHeader(status int) {
 func (w *answerWriter) replace(code wire.Code) {
 	header := w.Header()
 	for name := range header {
-		if name != wire.HeaderNode && name != wire.HeaderRequestID {
+		if name != wire.HeaderNode && name != wire.HeaderRequestID && name != wire.HeaderEcho {
 			delete(header, name)
 		}
 	}

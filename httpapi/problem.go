@@ -290,6 +290,7 @@ func (re *responder) stateOf(r *http.Request, p *wire.Problem) string {
 // writeProblem writes a problem document and the headers that belong to its code.
 func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 	h := w.Header()
+	_ = setEcho(h, r) // an invalid value was rejected, perhaps by this problem
 	p.RequestID, p.TraceID = h.Get(wire.HeaderRequestID), traceID(r)
 	if p.FlightID != "" {
 		h[wire.HeaderFlightID] = []string{p.FlightID}

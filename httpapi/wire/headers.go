@@ -9,6 +9,7 @@ const (
 	HeaderLedgerTime         = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
 	HeaderIndex              = "Flightd-Index"       // EPOCH-INDEX: how new the ledger was; see Index
 	HeaderAge                = "Age"                 // RFC 9111: seconds since the answer was certainly true
+	HeaderEcho               = "Flightd-Echo"        // of a request: random, and every answer repeats it
 	HeaderNode               = "Flightd-Node"        // node of a cluster that took the request
 	HeaderLeader             = "Flightd-Leader"      // node that leads the ledger, as that node knows it
 	HeaderFlightID           = "Flightd-Flight-Id"
