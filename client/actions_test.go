@@ -15,6 +15,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func echo(_ context.Context, _ client.Attempt, in int) (int, error) { return in, nil }
@@ -127,7 +128,7 @@ func TestAction_UnknownField(t *testing.T) {
 				g.server.Config.Handler.ServeHTTP(w, r)
 				return
 			}
-			w.Header().Set("Content-Type", "application/json")
+			w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 			_, _ = io.WriteString(w, body)
 		}))
 		t.Cleanup(server.Close)

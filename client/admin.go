@@ -28,13 +28,13 @@ type (
 // the answer is lost, the token may exist, and nobody knows its secret: call CreateToken with Rotate.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (*NewToken, error) {
 	ask := adminRequest(http.MethodPost, "/v1/tokens", &r)
-	ask.maxTries, ask.noStaleRetry, ask.mustContain = 1, true, `"token"`
+	ask.maxTries, ask.noStaleRetry = 1, true
 	return decode[NewToken](c.ask(ctx, ask))
 }
 
 // Tokens returns all tokens that the client's token may administer, without their secrets.
 func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
-	list, err := decode[wire.TokenList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/tokens", mustContain: `"tokens"`}))
+	list, err := decode[wire.TokenList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/tokens"}))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (re *requester) delete(ctx context.Context, path, reason string) (response,
 // selects one verb; both may be empty.
 func (c *Client) Audit(ctx context.Context, before, verb string, limit int) (*AuditPage, error) {
 	return decode[AuditPage](c.ask(ctx, request{
-		method: http.MethodGet, path: withQuery("/v1/audit", "limit", strconv.Itoa(limit), "before", before, "verb", verb), mustContain: `"entries"`,
+		method: http.MethodGet, path: withQuery("/v1/audit", "limit", strconv.Itoa(limit), "before", before, "verb", verb),
 	}))
 }
 
@@ -77,7 +77,7 @@ func (c *Client) SetNamespace(ctx context.Context, name string, r NamespaceReque
 
 // Namespaces returns "*" and the namespaces that hold flights or declare limits, with the limits in force and their use.
 func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
-	return decode[NamespaceList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/namespaces", mustContain: `"namespaces"`}))
+	return decode[NamespaceList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/namespaces"}))
 }
 
 // DeleteNamespace removes the limits of a namespace. Its flights stay.
@@ -88,7 +88,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, name, reason string) error
 
 // WhoAmI returns what the client's token allows. An empty Name means that the server needs no token.
 func (c *Client) WhoAmI(ctx context.Context) (*WhoAmI, error) {
-	return decode[WhoAmI](c.ask(ctx, request{method: http.MethodGet, path: "/v1/whoami", mustContain: `"verbs"`}))
+	return decode[WhoAmI](c.ask(ctx, request{method: http.MethodGet, path: "/v1/whoami"}))
 }
 
 // adminRequest makes a request with a body, under the operator's name.
@@ -107,7 +107,7 @@ type (
 
 // NotifyTargets returns the targets of notifications, by name.
 func (re *requester) NotifyTargets(ctx context.Context) ([]Notify, error) {
-	list, err := decode[wire.NotifyList](re.ask(ctx, request{method: http.MethodGet, path: "/v1/notify", mustContain: `"targets"`}))
+	list, err := decode[wire.NotifyList](re.ask(ctx, request{method: http.MethodGet, path: "/v1/notify"}))
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +116,12 @@ func (re *requester) NotifyTargets(ctx context.Context) ([]Notify, error) {
 
 // NotifyTarget returns a target of notifications. The *Error has the code not_found if there is none.
 func (re *requester) NotifyTarget(ctx context.Context, name string) (*Notify, error) {
-	return decode[Notify](re.ask(ctx, request{method: http.MethodGet, path: notifyPath(name), mustContain: `"version"`}))
+	return decode[Notify](re.ask(ctx, request{method: http.MethodGet, path: notifyPath(name)}))
 }
 
 // PutNotifyTarget creates or replaces a target of notifications. The answer to the creation without a secret has a random one.
 func (re *requester) PutNotifyTarget(ctx context.Context, name string, r NotifyRequest) (*Notify, error) {
 	ask := adminRequest(http.MethodPut, notifyPath(name), &r)
-	ask.mustContain = `"version"`
 	return decode[Notify](re.ask(ctx, ask))
 }
 
@@ -134,7 +133,7 @@ func (re *requester) DeleteNotifyTarget(ctx context.Context, name, reason string
 
 // TestNotifyTarget lets the server post a message to a target, once. A target that did not take it is no error of the call.
 func (re *requester) TestNotifyTarget(ctx context.Context, name string) (*NotifyTestAnswer, error) {
-	return decode[NotifyTestAnswer](re.ask(ctx, request{method: http.MethodPost, path: notifyPath(name) + "/test", body: []byte("{}"), mustContain: `"id"`}))
+	return decode[NotifyTestAnswer](re.ask(ctx, request{method: http.MethodPost, path: notifyPath(name) + "/test", body: []byte("{}")}))
 }
 
 func notifyPath(name string) string { return "/v1/notify/" + url.PathEscape(name) }

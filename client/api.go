@@ -71,7 +71,7 @@ func (c *Client) openWithin(ctx context.Context, key flight.Key, r OpenRequest, 
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: strictjson.Append(nil, &r), nonce: r.Nonce, waitUntil: until}, r.WaitMS)
+	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: strictjson.Append(nil, &r), waitUntil: until}, r.WaitMS)
 }
 
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
@@ -79,13 +79,12 @@ func (c *Client) Verify(ctx context.Context, key flight.Key, r VerificationReque
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, request{path: flightPath(key.FlightID(), "/verification"), body: strictjson.Append(nil, &r), nonce: r.Nonce}, r.WaitMS)
+	return c.open(ctx, key, request{path: flightPath(key.FlightID(), "/verification"), body: strictjson.Append(nil, &r)}, r.WaitMS)
 }
 
-// open sends an open or a verification and reads its answer. A failed flight is an answer, too. An answer about another
-// flight is an error: a caller that believed it would act without an attempt.
+// open sends an open or a verification and reads its answer. A failed flight is an answer, too.
 func (re *requester) open(ctx context.Context, key flight.Key, r request, waitMS *int64) (OpenAnswer, error) {
-	r.method, r.key, r.mustContain, r.timeout = http.MethodPost, key, flightAnswer(key), wire.Wait(waitMS)+defaultTryTimeout
+	r.method, r.key, r.timeout = http.MethodPost, key, wire.Wait(waitMS)+defaultTryTimeout
 	resp, err := re.ask(ctx, r)
 	var a *wire.OpenAnswer
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
@@ -96,19 +95,7 @@ func (re *requester) open(ctx context.Context, key flight.Key, r request, waitMS
 	if a.Deployment != "" && a.Deployment != re.deployment {
 		return OpenAnswer{mayHaveArrived: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is from another deployment: %s", a.Deployment)}
 	}
-	about := a.FlightID
-	if a.Flight != nil {
-		about = a.Flight.ID
-	}
-	if about != key.FlightID().String() {
-		return OpenAnswer{mayHaveArrived: true}, wrongFlightError(about)
-	}
 	return OpenAnswer{OpenAnswer: *a, SentAt: resp.sentAt.Time, sentAt: resp.sentAt, mayHaveArrived: resp.mayHaveArrived}, nil
-}
-
-// wrongFlightError is the error of an answer about another flight than the request.
-func wrongFlightError(about string) error {
-	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is about another flight: %s", about)}
 }
 
 // problemOf returns the problem document in err, or nil if there is none.
@@ -129,11 +116,7 @@ func problemOf(err error) *Problem {
 func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
 	r.Action, r.ID = key.Name(), wire.IDOf(key)
 	_, err := c.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:abandon", line: "abandon", body: strictjson.Append(nil, &r), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
-		accepts: func(body []byte) bool {
-			var a openOrAbandon
-			return wire.DecodeAnswer(body, &a) == nil && a.Nonce == r.Nonce && a.Decision == ""
-		},
+		method: http.MethodPost, path: "/v1/flights:abandon", line: "abandon", body: strictjson.Append(nil, &r), key: key, timeout: abandonTryTimeout,
 	})
 	return err
 }
@@ -144,20 +127,8 @@ func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*
 	r.Key = key.String()
 	ask := c.newReportRequest(key, strictjson.Append(nil, &r))
 	ask.retryTimeout = c.opts.times.retry
-	return c.sendReport(ctx, ask, sentReport{outcome: r.Outcome})
+	return decode[Flight](c.ask(ctx, ask))
 }
-
-// flightOf reads an answer that is that flight. The answer to an open names the flight, too, and is rejected here.
-func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
-	f, err := decode[Flight](resp, err)
-	if err == nil && (f.ID != id.String() || f.State == "") {
-		return nil, wrongFlightError(f.ID)
-	}
-	return f, err
-}
-
-// flightAnswer returns the text that only answers about that flight contain.
-func flightAnswer(key flight.Key) string { return `"` + key.FlightID().String() + `"` }
 
 const reportTryTimeout = 15 * time.Second
 
@@ -167,17 +138,12 @@ func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string
 }
 
 func (re *requester) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
-	nonce := newNonce()
-	body, err := json.Marshal(wire.SessionRequest{TTLMS: ttl.Milliseconds(), Owner: owner, Nonce: nonce})
+	body, err := json.Marshal(wire.SessionRequest{TTLMS: ttl.Milliseconds(), Owner: owner, Nonce: newNonce()})
 	if err != nil {
 		return SessionAnswer{}, err
 	}
 	return sessionAnswer(re.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions", body: body, maxTries: tries,
-		accepts: func(body []byte) bool { // the session of another caller would end with its work
-			var a renewed
-			return wire.DecodeAnswer(body, &a) == nil && a.Session != "" && a.Nonce == nonce && a.Decision == ""
-		},
 	}))
 }
 
@@ -188,30 +154,15 @@ func (c *Client) Renew(ctx context.Context, session string, r RenewRequest) (Ses
 	return c.renew(ctx, session, r, 0, 0)
 }
 
-// renewed has the fields by which the answer of a session is told from the answer to another request.
-type renewed struct {
-	Session  string `json:"session"`
-	Nonce    string `json:"nonce"`
-	Decision string `json:"decision"`
-}
-
 func (re *requester) renew(ctx context.Context, session string, r RenewRequest, timeout time.Duration, tries int) (SessionAnswer, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	resp, err := re.ask(ctx, request{
+	return sessionAnswer(re.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
 		timeout: timeout, maxTries: tries,
-		accepts: func(body []byte) bool {
-			var a renewed
-			return wire.DecodeAnswer(body, &a) == nil && a.Session == session && a.Decision == ""
-		},
-	})
-	if p := problemOf(err); p != nil && p.Code == wire.LeaseLost && p.Session != session {
-		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is about another session: " + p.Session)}
-	}
-	return sessionAnswer(resp, err)
+	}))
 }
 
 // CloseSession ends a session. While attempts are open under it, the server rejects that with session_in_use.
@@ -230,8 +181,8 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 
 // Flight reads one flight. The error wraps *Missing when its key was never used.
 func (re *requester) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	resp, err := re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), flightID: id, mustContain: `"` + id.String() + `"`})
-	return flightOf(id, resp, err)
+	resp, err := re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "")})
+	return decode[Flight](resp, err)
 }
 
 // noRoomPause is the pause before a server is asked again that had no room for a wait, and answered at once.
@@ -250,16 +201,16 @@ func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, 
 func (re *requester) waitFlight(ctx context.Context, id flight.ID, seen string, wait, retryTimeout time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	resp, err := re.ask(ctx, request{
-		method: http.MethodGet, path: flightPath(id, ""), flightID: id, ifNoneMatch: `"` + seen + `"`,
+		method: http.MethodGet, path: flightPath(id, ""), ifNoneMatch: `"` + seen + `"`,
 		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout, retryTimeout: retryTimeout,
 	})
 	if err == nil && resp.status == http.StatusNotModified {
 		if !pauseUnlessWaited(ctx, resp, wait) {
 			return nil, context.Cause(ctx)
 		}
-		resp, err = re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), flightID: id, mustContain: `"` + id.String() + `"`, retryTimeout: retryTimeout})
+		resp, err = re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), retryTimeout: retryTimeout})
 	}
-	return flightOf(id, resp, err)
+	return decode[Flight](resp, err)
 }
 
 // untilEndOfContext is a retry timeout that is longer than any context lasts.
@@ -335,11 +286,11 @@ type ReceiptBody struct {
 
 // Receipt reads the exact bytes of a receipt's body.
 func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), flightID: id, isReceipt: true})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt")})
 	if err != nil {
 		return nil, err
 	}
-	size, _ := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize)) // see isReceipt
+	size, _ := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
 	externalID := resp.header.Get(wire.HeaderExternalID)
 	if text, err := url.PathUnescape(externalID); err == nil {
 		externalID = text
@@ -361,7 +312,7 @@ type InputBody struct {
 // Input reads the exact bytes of a flight's input. The error wraps *Missing when the flight has no input or is unknown.
 // Its code is expired when the bytes were erased or the retention is over.
 func (c *Client) Input(ctx context.Context, id flight.ID) (*InputBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), flightID: id, isReceipt: true}) // the headers are those of a receipt
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input")}) // the headers are those of a receipt
 	if err != nil {
 		return nil, err
 	}
@@ -409,13 +360,13 @@ func (re *requester) operatorRequest(ctx context.Context, id flight.ID, verb, ve
 	resp, err := re.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(id, verb), body: strictjson.Append(nil, body), ifMatch: `"` + version + `"`, actor: true,
 	})
-	return flightOf(id, resp, err)
+	return decode[Flight](resp, err)
 }
 
 // Ready reads the server's readiness checks, with a single try.
 func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/readyz?verbose", maxTries: 1})
-	if resp.status == http.StatusServiceUnavailable {
+	if resp.own && resp.status == http.StatusServiceUnavailable {
 		err = nil
 	}
 	return decode[Ready](resp, err)
@@ -426,7 +377,7 @@ const versionPath = "/version"
 
 // Version reads the server's version and its deployment.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: versionPath, mustContain: `"version"`})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: versionPath})
 	v, err := decode[Version](resp, err)
 	if err == nil {
 		c.ledgerClock.set(v.LedgerTime, false) // a proxy may have removed the header

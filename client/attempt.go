@@ -342,7 +342,7 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
 		r.Body = o.bodyOf(end.Answer)
 	}
-	f, waits, err := c.recordReport(ctx, o.key, r, o.number)
+	f, waits, err := c.recordReport(ctx, o.key, r)
 	if end.Late {
 		switch {
 		case err == nil:

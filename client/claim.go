@@ -59,7 +59,7 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 // sendClaim sends a claim until a server answers, and begins to track the jobs in the answer.
 func (w *Worker) sendClaim(ctx context.Context, s *session, claim *sentClaim, r *wire.ClaimRequest) ([]*handedJob, error) {
 	resp, err := w.client.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:claim", body: strictjson.Append(nil, r), nonce: claim.nonce, timeout: wire.Wait(r.WaitMS) + defaultTryTimeout,
+		method: http.MethodPost, path: "/v1/flights:claim", body: strictjson.Append(nil, r), timeout: wire.Wait(r.WaitMS) + defaultTryTimeout,
 	})
 	a, err := decode[claimAnswer](resp, err)
 	if err != nil {

@@ -127,9 +127,9 @@ func (er *eventReader) follow(ctx context.Context, server string) error {
 		return explainTLS(err, req.URL.Host, false) // a stream only reads
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), wire.TypeEvents) {
+	if own := isOwn(answer, req); !own || answer.StatusCode != http.StatusOK {
 		body, err := readBody(answer)
-		return errors.Join(err, r.problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}))
+		return errors.Join(err, r.problemFrom(&response{status: answer.StatusCode, header: answer.Header, own: own, body: body}))
 	}
 	er.client.ledgerIndex.note(answer.Header)
 	lines := bufio.NewScanner(answer.Body)

@@ -85,6 +85,7 @@ func openFixture(t *testing.T, network *client.PipeNet) *fixture {
 	g.api, g.nodeSessions = httpapi.New(g.fake.Config()), g.fake.Leases.Etcd.Sessions()
 	g.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, api := g.next(r)
+		w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 		switch f {
 		case cutAfter:
 			api.ServeHTTP(httptest.NewRecorder(), r)

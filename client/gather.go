@@ -204,7 +204,7 @@ func (g *gatherer) exchange(b *batch) {
 			header := http.Header{wire.HeaderIndex: {a.Index}, wire.HeaderNode: resp.header[wire.HeaderNode], wire.HeaderLeader: resp.header[wire.HeaderLeader]}
 			answered = true
 			g.mu.Lock()
-			g.answerLine(b, a.Line-1, lineAnswer{response: response{status: a.Status, header: header, body: a.Body, sentAt: resp.sentAt, inBatch: true}})
+			g.answerLine(b, a.Line-1, lineAnswer{response: response{status: a.Status, header: header, body: a.Body, own: true, sentAt: resp.sentAt, inBatch: true}})
 			g.mu.Unlock()
 		}
 		return lines.Err()

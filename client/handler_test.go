@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // A client of a handler in this process acts once, as over a connection, when answers break off. It reads no setting of the
@@ -46,7 +47,8 @@ func TestWithHandler(t *testing.T) {
 // An answer that a reverse proxy has received in part is not taken for a whole one.
 func TestWithHandler_IncompleteAnswer(t *testing.T) {
 	var asked atomic.Int32
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 		_, _ = w.Write([]byte(`{"version":"1","api":"v1","deployment":"d"}`))
 		if asked.Add(1) == 1 {
 			_ = http.NewResponseController(w).Flush()

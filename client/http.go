@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,11 +35,6 @@ type request struct {
 	trace       string                                // traceparent of the call
 	key         flight.Key                            // gives the namespace, and is named by errors; zero: none
 	actor       bool                                  // name the person
-	mustContain string                                // text that each successful answer of flightd contains; an answer without it comes from other software
-	flightID    flight.ID                             // that the answer is about; zero: that of key
-	isReceipt   bool                                  // the answer must be the bytes of that flight's receipt or input, with headers that name it
-	nonce       string                                // of an open or an abandon: the answer must name the same nonce
-	accepts     func(body []byte) bool                // reports whether a successful answer is that to this request; nil: isAnsweredBy does
 	line        string                                // field of the request as a line of a batch; "": it is always sent by its own route
 	read        func(*http.Response, *response) error // reads the body of an answer 200; nil: into response.body
 
@@ -58,6 +52,7 @@ type request struct {
 type response struct {
 	status         int
 	header         http.Header
+	own            bool // it repeats the value of HeaderEcho of its request: flightd has answered this request, and no other
 	body           []byte
 	sentAt         clock.Instant // right before the answered try was written
 	ledgerTime     int64         // ledger time in ms since 1970; 0 when the answer has none
@@ -243,7 +238,7 @@ func unavailableError(ctx context.Context, err error) error {
 	return &effect.Unavailable{Code: "unreachable", Cause: err}
 }
 
-// try sends the request to one server, once, and checks that the answer is flightd's and belongs to this request.
+// try sends the request to one server, once. It concludes nothing from an answer to another request.
 func (re *requester) try(ctx context.Context, server int, r *request) (response, error) {
 	send := func(ctx context.Context, r *request) (response, error) { return re.send(ctx, re.servers[server], r) }
 	if re.gatherers != nil {
@@ -251,11 +246,11 @@ func (re *requester) try(ctx context.Context, server int, r *request) (response,
 	}
 	resp, err := send(ctx, r)
 	switch {
-	case err != nil || resp.status == http.StatusNotModified:
+	case err != nil || resp.own && resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
 		return resp, r.problemFrom(&resp)
-	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.isReceipt && !isReceipt(&resp, r.flightID):
+	case !resp.own:
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(&resp))}
 	case r.path == versionPath && re.deployment != "": // this route answers the callers of every deployment
 		if v, err := decode[Version](resp, nil); err != nil || v.Deployment != re.deployment {
@@ -265,19 +260,6 @@ func (re *requester) try(ctx context.Context, server int, r *request) (response,
 		}
 	}
 	return resp, nil
-}
-
-// isAnsweredBy reports whether body answers this open. If a proxy gave one caller's answer to another caller of the
-// same flight, both would act in one attempt. A replay may be given to every caller.
-func (r *request) isAnsweredBy(body []byte) bool {
-	if r.accepts != nil {
-		return r.accepts(body)
-	}
-	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
-		return true
-	}
-	var a openOrAbandon
-	return wire.DecodeAnswer(body, &a) == nil && (a.Nonce == r.nonce || a.Decision == wire.DecisionReplay)
 }
 
 // sendError is the error of a request that got no complete answer. Unless notSent is set, the server may have carried
@@ -321,9 +303,9 @@ func (re *requester) send(ctx context.Context, server string, r *request) (resp 
 	answer, err := re.http.RoundTrip(req)
 	if err == nil {
 		defer answer.Body.Close()
-		resp.status, resp.header = answer.StatusCode, answer.Header
+		resp.status, resp.header, resp.own = answer.StatusCode, answer.Header, isOwn(answer, req)
 		resp.ledgerTime, _ = strconv.ParseInt(answer.Header.Get(wire.HeaderLedgerTime), 10, 64) // 0: none
-		if r.read != nil && resp.status == http.StatusOK {
+		if r.read != nil && resp.status == http.StatusOK && resp.own {
 			err = r.read(answer, &resp)
 		} else {
 			resp.body, err = readBody(answer)
@@ -382,7 +364,7 @@ func (re *requester) newRequest(ctx context.Context, server string, r *request) 
 	for _, h := range [...]struct{ name, value string }{
 		{"User-Agent", "flightd-go"}, {"Content-Type", kind}, {wire.HeaderNamespace, namespace}, {wire.HeaderActor, actor},
 		{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNoneMatch}, {wire.HeaderPrefer, r.prefer},
-		{wire.HeaderDeployment, re.deployment}, {wire.HeaderIndex, re.ledgerIndex.header()}, {effect.HeaderTraceparent, r.trace},
+		{wire.HeaderEcho, newNonce()}, {wire.HeaderDeployment, re.deployment}, {wire.HeaderIndex, re.ledgerIndex.header()}, {effect.HeaderTraceparent, r.trace},
 	} {
 		if strings.ContainsFunc(h.value, unicode.IsControl) {
 			return nil, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest,
@@ -393,6 +375,12 @@ func (re *requester) newRequest(ctx context.Context, server string, r *request) 
 		}
 	}
 	return req, nil
+}
+
+// isOwn reports whether an answer is that to this request. A proxy may give the answer to another request, and another caller would act
+// in its attempt; other software does not know the header.
+func isOwn(answer *http.Response, req *http.Request) bool {
+	return slices.Equal(answer.Header[wire.HeaderEcho], req.Header[wire.HeaderEcho])
 }
 
 // readBody reads an answer's body, up to maxAnswer bytes.
@@ -417,9 +405,7 @@ func readBody(answer *http.Response) ([]byte, error) {
 var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 
 // problemFrom reads a problem document. Any other body comes from a proxy or other software: its 4xx says that the
-// request was rejected, its 5xx that the outcome is unknown.
-//
-// The problem of another flight or nonce than the request's is the answer to another request.
+// request was rejected, its 5xx that the outcome is unknown. A problem that answers another request says nothing.
 func (r *request) problemFrom(resp *response) error {
 	var document struct {
 		Problem
@@ -427,23 +413,16 @@ func (r *request) problemFrom(resp *response) error {
 	}
 	err := json.Unmarshal(resp.body, &document)
 	p := document.Problem
-	if err == nil && p.Code != "" && document.Retryable != nil {
+	switch ofFlightd := err == nil && p.Code != "" && document.Retryable != nil; {
+	case ofFlightd && !resp.own:
+		return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is that to another request: %s: %.200s", p.Code, p.Detail)}
+	case ofFlightd:
 		p.Retryable = *document.Retryable
-	} else {
-		if resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
+	default:
+		if resp.status < http.StatusMultipleChoices || resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
 			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(resp))}
 		}
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: describeForeignAnswer(resp)}
-	}
-	wanted := r.flightID
-	if !r.key.IsZero() {
-		wanted = r.key.FlightID()
-	}
-	if about := flightIDOf(&p); wanted != (flight.ID{}) && about != "" && about != wanted.String() {
-		return wrongFlightError(about)
-	}
-	if r.nonce != "" && p.Nonce != "" && p.Nonce != r.nonce {
-		return &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is that to another open of the flight")}
 	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {
@@ -456,14 +435,6 @@ func (r *request) problemFrom(resp *response) error {
 
 func describeForeignAnswer(resp *response) string {
 	return fmt.Sprintf("answer %d from other software, not flightd: %.200q", resp.status, resp.body)
-}
-
-// isReceipt reports whether resp has the bytes of that flight's receipt, or the stored beginning of a longer one. An
-// answer of other software has no digest, and a truncated body has another one.
-func isReceipt(resp *response, id flight.ID) bool {
-	digest, ok := wire.ParseDigest(resp.header.Get(wire.HeaderReceiptDigest))
-	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
-	return ok && err == nil && resp.header.Get(wire.HeaderFlightID) == id.String() && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
 }
 
 // decode reads an answer. Unknown fields are ignored: later versions may have added them.

@@ -3,7 +3,6 @@ package client
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +47,7 @@ func newScriptedClient(t *testing.T, answers ...string) *Client {
 				_, _ = io.Copy(io.Discard, req.Body)
 				answer := answers[0]
 				answers = answers[1:]
-				_, _ = conn.Write([]byte(answer))
+				_, _ = conn.Write([]byte(strings.Replace(answer, "ECHO", req.Header.Get(wire.HeaderEcho), 1)))
 				if !strings.HasPrefix(answer, "HTTP/1.1") || strings.Contains(answer, "close\r\n") {
 					break
 				}
@@ -180,86 +179,49 @@ func TestAnswerThatNeverEnds(t *testing.T) {
 	}
 }
 
+// echoLine is replaced by the request's own value of the header.
+const echoLine = wire.HeaderEcho + ": ECHO\r\n"
+
 // rawAnswer is an answer as flightd writes it.
 func rawAnswer(status int, body string) string {
-	return fmt.Sprintf("HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+	return fmt.Sprintf("HTTP/1.1 %d x\r\n%sContent-Length: %d\r\n\r\n%s", status, echoLine, len(body), body)
 }
 
-// The answer to an open names the flight and the session, too. It is not believed as the answer to a report or a
-// renewal.
-func TestAnswerToSomethingElse(t *testing.T) {
+// An answer without the value of the request's own Flightd-Echo is that to another request, mixed up by a proxy, or of other software. Nothing
+// is concluded from it, and the request may have been carried out.
+func TestAnswerToAnotherRequest(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
-	open := rawAnswer(200, `{"decision":"proceed","flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"ses_1","trust_ms":9000}`)
-	_, err := newScriptedClient(t, open).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
-	require.Equal(t, reportLater, reportResultOf(err))
-	_, err = newScriptedClient(t, open).Flight(t.Context(), key.FlightID())
-	require.Error(t, err)
-	a, err := newScriptedClient(t, open).Renew(t.Context(), "ses_1", RenewRequest{})
-	require.Error(t, err)
-	require.Zero(t, a.TrustMS)
-}
-
-// The answer to another caller's open of the same flight, or an answer without a nonce, lets no caller act.
-func TestAnswerToAnotherOpen(t *testing.T) {
-	key := flight.MustKey("default/charge/1")
-	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": false, `"nonce": "mine",`: true} {
-		answer := rawAnswer(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
-		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
-			"open": func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
-			"verification": func(c *Client) (OpenAnswer, error) {
-				return c.Verify(t.Context(), key, VerificationRequest{Nonce: "mine"})
-			},
-		} {
-			a, err := with(newScriptedClient(t, answer))
-			require.Equal(t, good, err == nil, "%s, %s", ask, given)
-			require.Equal(t, good, a.Decision != "")
-			require.Equal(t, !good, a.mayHaveArrived, "the open may be carried out: it is to be given back")
+	flightBody := `{"id":"` + key.FlightID().String() + `","state":"succeeded"}`
+	proceed := `{"decision":"proceed","flight_id":"` + key.FlightID().String() + `","fencing_token":"t","session":"ses_1","trust_ms":9000}`
+	busy := `{"code":"idempotency_in_flight","retryable":true,"flight_id":"` + key.FlightID().String() + `"}`
+	ended := `{"code":"lease_lost","retryable":false,"session":"ses_1"}`
+	for _, ask := range []struct {
+		name   string
+		status int
+		body   string
+		send   func(*Client) error
+	}{
+		{"open", 201, proceed, func(c *Client) error { _, err := c.Open(t.Context(), key, OpenRequest{}); return err }},
+		{"open, busy", 409, busy, func(c *Client) error { _, err := c.Open(t.Context(), key, OpenRequest{}); return err }},
+		{"verification", 201, proceed, func(c *Client) error { _, err := c.Verify(t.Context(), key, VerificationRequest{}); return err }},
+		{"report", 200, flightBody, func(c *Client) error { _, err := c.Report(t.Context(), key, ReportRequest{}); return err }},
+		{"abandon", 200, "{}", func(c *Client) error { return c.Abandon(t.Context(), key, AbandonRequest{}) }},
+		{"session", 201, `{"session":"ses_1","trust_ms":9000}`, func(c *Client) error { _, err := c.NewSession(t.Context(), 0, ""); return err }},
+		{"renewal", 410, ended, func(c *Client) error { _, err := c.Renew(t.Context(), "ses_1", RenewRequest{}); return err }},
+		{"flight", 200, flightBody, func(c *Client) error { _, err := c.Flight(t.Context(), key.FlightID()); return err }},
+		{"backup", 200, "tar", func(c *Client) error { return c.Backup(t.Context(), io.Discard) }},
+	} {
+		own := rawAnswer(ask.status, ask.body)
+		for name, answer := range map[string]string{"no echo": strings.Replace(own, echoLine, "", 1), "another's": strings.Replace(own, "ECHO", "another", 1)} {
+			err := ask.send(newScriptedClient(t, answer))
+			var unavailable *effect.Unavailable
+			require.ErrorAs(t, err, &unavailable, "%s, %s", ask.name, name)
+			require.Nil(t, problemOf(err))
+			require.True(t, mayHaveArrived(err))
 		}
+		err := ask.send(newScriptedClient(t, own))
+		require.Equal(t, ask.status >= 400, problemOf(err) != nil, "%s: %v", ask.name, err)
 	}
-}
-
-// An answer about another flight or session was mixed up by a proxy. It lets no caller act.
-func TestAnswerAboutSomethingElse(t *testing.T) {
-	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()
-	proceed := `{"decision":"proceed","flight_id":"` + other + `","input":"` + key.FlightID().String() + `","fencing_token":"t","session":"ses_1","trust_ms":9000}`
-	replay := `{"decision":"replay","flight":{"id":"` + other + `","state":"succeeded"}}`
-	failed := `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`
-	for name, answer := range map[string]string{"proceed": rawAnswer(201, proceed), "replay": rawAnswer(200, replay), "failed": rawAnswer(424, failed)} {
-		t.Run(name, func(t *testing.T) {
-			for ask, with := range map[string]func(*Client) (OpenAnswer, error){
-				"open":         func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{}) },
-				"verification": func(c *Client) (OpenAnswer, error) { return c.Verify(t.Context(), key, VerificationRequest{}) },
-			} {
-				a, err := with(newScriptedClient(t, answer))
-				var unavailable *effect.Unavailable
-				require.ErrorAs(t, err, &unavailable, ask)
-				require.Empty(t, a.Decision)
-				require.True(t, a.mayHaveArrived, "the open may be carried out: it is to be given back")
-			}
-		})
-	}
-	_, err := newScriptedClient(t, rawAnswer(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", RenewRequest{})
-	require.Error(t, err, "renewed is the other one")
-	_, err = newScriptedClient(t, rawAnswer(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
-	require.Error(t, err)
-}
-
-// The receipt of another flight is not returned.
-func TestReceiptOfAnotherFlight(t *testing.T) {
-	id, other := flight.MustKey("default/charge/1").FlightID(), flight.MustKey("default/charge/2").FlightID()
-	body := `{"id":"ch_1"}`
-	receipt := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s: %s\r\n%s: sha256:%x\r\n%s: %d\r\n\r\n%s", len(body), wire.HeaderFlightID, other,
-		wire.HeaderReceiptDigest, sha256.Sum256([]byte(body)), wire.HeaderReceiptSize, len(body), body)
-	_, err := newScriptedClient(t, receipt).Receipt(t.Context(), id)
-	require.Error(t, err)
-	busy := rawAnswer(409, `{"code":"idempotency_in_flight","retryable":true,"flight_id":"`+other.String()+`"}`)
-	_, err = newScriptedClient(t, busy).Receipt(t.Context(), id)
-	require.ErrorContains(t, err, "another flight", "a problem of another flight says nothing about this one")
-	_, err = newScriptedClient(t, busy).Flight(t.Context(), id)
-	require.ErrorContains(t, err, "another flight")
-	got, err := newScriptedClient(t, receipt).Receipt(t.Context(), other)
-	require.NoError(t, err)
-	require.Equal(t, body, string(got.Data))
 }
 
 // When other software answers with 404, the next server is asked at once.
@@ -335,6 +297,7 @@ func TestWaitingOpensLeaveConnections(t *testing.T) {
 			waiting.Done()
 			<-release
 		}
+		w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 		_, _ = w.Write([]byte(`{"version":"x"}`))
 	}))
 	defer server.Close()

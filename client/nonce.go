@@ -108,10 +108,8 @@ func mayBeOpen(p phase, spooled bool) bool {
 }
 
 // isFinal reports whether an answer without an attempt is final for its nonce: no attempt can be opened under the nonce
-// later, and no abandon is needed. only means that each other request with this nonce was answered without a proposal.
-//
-// The answer of the ledger that applied an open is final for the nonce. It names the nonce: the answer to another
-// caller's open of the same flight says nothing.
+// later, and no abandon is needed. only means that each other request with this nonce was answered without a proposal. The
+// answer of the ledger that applied an open is final for the nonce.
 func isFinal(a *OpenAnswer, err error, only bool) bool {
 	p := problemOf(err)
 	switch {
@@ -124,9 +122,9 @@ func isFinal(a *OpenAnswer, err error, only bool) bool {
 	}
 	switch p.Code {
 	case wire.Conflict, wire.Expired, wire.OpenExpired:
-		return isOwnProblem(p)
+		return true
 	case wire.InDoubt:
-		return isOwnProblem(p) && p.Proposed != nil && *p.Proposed
+		return p.Proposed != nil && *p.Proposed
 	case wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed:
 		return only // each copy of the request is rejected before a proposal
 	}
@@ -137,12 +135,8 @@ func isFinal(a *OpenAnswer, err error, only bool) bool {
 // under its nonce, but a copy that the network made may reach a node later, and open an attempt until not_after.
 func isUnproposed(err error) bool {
 	p := problemOf(err)
-	return p != nil && (p.Code == wire.InFlight || p.Code == wire.InDoubt) && isOwnProblem(p) && p.Proposed != nil && !*p.Proposed
+	return p != nil && (p.Code == wire.InFlight || p.Code == wire.InDoubt) && p.Proposed != nil && !*p.Proposed
 }
-
-// isOwnProblem reports whether a problem names the flight and the nonce of its request. problemFrom has rejected problems
-// that name others.
-func isOwnProblem(p *Problem) bool { return flightIDOf(p) != "" && p.Nonce != "" }
 
 const (
 	// abandonTryTimeout bounds one call of tryAbandon.
@@ -150,12 +144,6 @@ const (
 	// abandonTimeout bounds how long an abandon is repeated.
 	abandonTimeout = 10 * time.Minute
 )
-
-// openOrAbandon has the fields by which the answers to opens and abandons are told apart.
-type openOrAbandon struct {
-	Nonce    string `json:"nonce"`
-	Decision string `json:"decision"`
-}
 
 // tryAbandon sends the abandon of an open. It returns true when the server's answer is final.
 func (o *opening) tryAbandon(ctx context.Context) bool {

@@ -45,29 +45,22 @@ func TestIsFinal(t *testing.T) {
 	yes, no := true, false
 	for _, class := range wire.Classes() {
 		for _, proposed := range []*bool{nil, &no, &yes} {
-			for i := range 8 {
-				only, id, nonce := i&1 != 0, "", ""
-				if i&2 != 0 {
-					id = key.FlightID().String()
-				}
-				if i&4 != 0 {
-					nonce = "n"
-				}
-				err := newError(Problem{Code: class.Code, Status: class.Status, FlightID: id, Nonce: nonce, Proposed: proposed}, key)
-				own, unproposed := id != "" && nonce != "", false
+			for _, only := range []bool{false, true} {
+				err := newError(Problem{Code: class.Code, Status: class.Status, Proposed: proposed}, key)
+				unproposed := false
 				var want bool
 				switch {
 				case slices.Contains(alone, class.Code):
 					want = only
 				case slices.Contains(always, class.Code):
-					want = own
+					want = true
 				case class.Code == wire.InDoubt && proposed != nil:
-					want, unproposed = own && *proposed, own && !*proposed
+					want, unproposed = *proposed, !*proposed
 				case class.Code == wire.InFlight && proposed != nil:
-					unproposed = own && !*proposed
+					unproposed = !*proposed
 				}
-				require.Equal(t, want, isFinal(&OpenAnswer{}, err, only), "%s, proposed %v, only %t, id %q, nonce %q", class.Code, proposed, only, id, nonce)
-				require.Equal(t, unproposed, isUnproposed(err), "%s, proposed %v, id %q, nonce %q", class.Code, proposed, id, nonce)
+				require.Equal(t, want, isFinal(&OpenAnswer{}, err, only), "%s, proposed %v, only %t", class.Code, proposed, only)
+				require.Equal(t, unproposed, isUnproposed(err), "%s, proposed %v", class.Code, proposed)
 			}
 		}
 	}
@@ -77,45 +70,6 @@ func TestIsFinal(t *testing.T) {
 		for decision, want := range map[string]bool{wire.DecisionReplay: true, wire.DecisionProceed: false, wire.DecisionVerify: false} {
 			require.Equal(t, want, isFinal(&OpenAnswer{OpenAnswer: wire.OpenAnswer{Decision: decision}}, nil, only))
 		}
-	}
-}
-
-// The 200 of another request about the same flight does not show that a report was stored.
-func TestReportIsShownBy(t *testing.T) {
-	ended := func(attempt uint32, outcome string) *wire.Attempt {
-		return &wire.Attempt{Attempt: attempt, Outcome: outcome}
-	}
-	for _, c := range []struct {
-		state string
-		last  *wire.Attempt
-		sent  sentReport
-		want  bool
-	}{
-		{"running", ended(1, ""), sentReport{1, "succeeded"}, false}, // read before the report
-		{"in_doubt", &wire.Attempt{Attempt: 1, Outcome: "unknown", Lost: true}, sentReport{1, "succeeded"}, false},
-		{"in_doubt", ended(1, "unknown"), sentReport{1, "unknown"}, true},
-		{"ready", ended(1, "not_done"), sentReport{1, "not_done"}, true},
-		{"ready", ended(1, "not_done"), sentReport{2, "not_done"}, false}, // to the report of another attempt
-		{"running", ended(2, ""), sentReport{1, "not_done"}, false},
-		{"ready", ended(1, "not_done"), sentReport{1, "unknown"}, true}, // a repeat, after the attempt was reported otherwise
-		{"ready", ended(7, "not_done"), sentReport{0, "not_done"}, true},
-		{"in_doubt", ended(1, "refused"), sentReport{1, "refused"}, true}, // an earlier attempt may have happened
-		{"succeeded", ended(1, "succeeded"), sentReport{1, "succeeded"}, true},
-		{"succeeded", ended(2, "succeeded"), sentReport{1, "succeeded"}, false},
-		{"failed", ended(1, "unknown"), sentReport{0, "succeeded"}, true}, // decided by a person
-		{"expired", nil, sentReport{1, "succeeded"}, true},
-		{"awaiting_approval", nil, sentReport{1, "succeeded"}, false},
-		{"maintenance", nil, sentReport{1, "succeeded"}, false},
-	} {
-		require.Equal(t, c.want, c.sent.isShownBy(&Flight{State: c.state, LastAttempt: c.last}), "%+v", c)
-	}
-	// Answers of a restored ledger, which does not know attempt 2.
-	evidence := &Flight{State: "in_doubt", Evidence: []wire.Evidence{{Attempt: 2, Outcome: "unknown"}}}
-	receipt := &Flight{State: "succeeded", LastAttempt: ended(1, "not_done"), Receipt: &wire.Receipt{Attempt: 2}}
-	for attempt, want := range []bool{true, false, true, false} {
-		require.Equal(t, want, sentReport{uint32(attempt), "unknown"}.isShownBy(evidence), attempt)
-		require.Equal(t, want || attempt == 1, sentReport{uint32(attempt), "succeeded"}.isShownBy(receipt), attempt)
-		require.False(t, sentReport{uint32(attempt), "not_done"}.isShownBy(evidence), attempt)
 	}
 }
 

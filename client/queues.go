@@ -20,7 +20,7 @@ type (
 func (re *requester) Queues(ctx context.Context, allNamespaces bool) (all []Queue, err error) {
 	for cursor := ""; ; {
 		path := withQuery("/v1/queues", "limit", "500", "cursor", cursor)
-		page, err := decode[wire.QueueList](re.ask(ctx, request{method: http.MethodGet, path: path, mustContain: `"queues"`, allNamespaces: allNamespaces}))
+		page, err := decode[wire.QueueList](re.ask(ctx, request{method: http.MethodGet, path: path, allNamespaces: allNamespaces}))
 		if err != nil {
 			return nil, err
 		}
@@ -46,16 +46,15 @@ func (re *requester) ResumeQueue(ctx context.Context, action, reason string) (*Q
 func (re *requester) changeQueue(ctx context.Context, action, verb, reason string) (*Queue, error) {
 	body := wire.ReasonRequest{Reason: reason}
 	r := adminRequest(http.MethodPost, "/v1/queues/"+url.PathEscape(action)+"/"+verb, &body)
-	r.mustContain = `"running"`
 	return decode[Queue](re.ask(ctx, r))
 }
 
 // LaneJobs returns the first jobs of a lane of the client's namespace.
 func (re *requester) LaneJobs(ctx context.Context, action, lane string) (*LaneJobs, error) {
-	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"action": {action}, "lane": {lane}}.Encode(), mustContain: `"jobs"`}))
+	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"action": {action}, "lane": {lane}}.Encode()}))
 }
 
 // LaneOf returns the first jobs of the lane in which a job stands, or stood.
 func (re *requester) LaneOf(ctx context.Context, key flight.Key) (*LaneJobs, error) {
-	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"key": {key.String()}}.Encode(), key: key, mustContain: `"jobs"`}))
+	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"key": {key.String()}}.Encode(), key: key}))
 }

@@ -32,7 +32,7 @@ type reporter struct {
 // stored it. After WithReportTimeout the error is *Unrecorded; this client, or a later one with the same spool, goes on
 // sending the report. An error that wraps *Fenced means that the report came too late and is stored as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
-	f, _, err := c.recordReport(context.Background(), key, r, 0)
+	f, _, err := c.recordReport(context.Background(), key, r)
 	return f, err
 }
 
@@ -40,30 +40,20 @@ func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 // that the attempt had ended. After an error without an answer the attempt may or may not wait; a repeat is safe.
 func (re *requester) Suspend(ctx context.Context, key flight.Key, r SuspendRequest) (*Flight, error) {
 	r.Key = key.String()
-	f := new(Flight)
-	_, err := re.ask(ctx, request{
+	return decode[Flight](re.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/suspend"), body: strictjson.Append(nil, &r), key: key,
-		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
-		accepts: func(body []byte) bool { // a flight that runs is the answer to another request
-			*f = Flight{}
-			return wire.DecodeAnswer(body, f) == nil && f.ID == key.FlightID().String() && f.State != flight.StateRunning.String()
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
+		timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
+	}))
 }
 
-// recordReport is Record with the values of the call's context, and the number of the attempt; 0: not known. With
+// recordReport is Record with the values of the context of the call. With
 // *Unrecorded it also returns the report's name in the spool.
-func (rep *reporter) recordReport(values context.Context, key flight.Key, r ReportRequest, attempt uint32) (f *Flight, name string, err error) {
+func (rep *reporter) recordReport(values context.Context, key flight.Key, r ReportRequest) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), rep.server.opts.times.report)
 	defer cancel()
 	r.Key = key.String()
 	ask := rep.server.newReportRequest(key, strictjson.Append(nil, &r))
-	sent := sentReport{attempt, r.Outcome}
-	f, err = rep.sendFirstReport(ctx, ask, sent)
+	f, err = rep.sendFirstReport(ctx, ask, r.Outcome)
 	if reportResultOf(err) == reportTaken {
 		return f, "", err
 	}
@@ -79,7 +69,7 @@ func (rep *reporter) recordReport(values context.Context, key flight.Key, r Repo
 			ctx, stop = rep.untilForcedClose(ctx)
 			defer stop()
 		}
-		f, err = rep.server.sendReport(ctx, ask, sent)
+		f, err = decode[Flight](rep.server.ask(ctx, ask))
 	}
 	if reportResultOf(err) == reportTaken {
 		rep.spool.remove(name, key.String())
@@ -101,64 +91,14 @@ func (rep *reporter) recordReport(values context.Context, key flight.Key, r Repo
 // sendFirstReport sends a report once. A Close whose ctx ends interrupts it, except for a report of not_done: Close
 // also closes the session, and without the report the flight would be in doubt. A report that begins after that moment
 // is sent in full, too.
-func (rep *reporter) sendFirstReport(ctx context.Context, ask request, r sentReport) (*Flight, error) {
+func (rep *reporter) sendFirstReport(ctx context.Context, ask request, outcome string) (*Flight, error) {
 	ask.maxTries, ask.noStaleRetry, ask.timeout = 1, true, min(firstReportTimeout, rep.server.opts.times.report)
-	if rep.runner.BaseContext.Err() == nil && r.outcome != flight.OutcomeNotDone.String() {
+	if rep.runner.BaseContext.Err() == nil && outcome != flight.OutcomeNotDone.String() {
 		var stop func()
 		ctx, stop = rep.untilForcedClose(ctx)
 		defer stop()
 	}
-	return rep.server.sendReport(ctx, ask, r)
-}
-
-// sentReport is what a client knows of a report that it sends.
-type sentReport struct {
-	attempt uint32 // number; 0: not known
-	outcome string
-}
-
-// readSentReport reads the outcome from the body of a report. Without one, only the end of the flight shows the report.
-func readSentReport(body []byte, attempt uint32) sentReport {
-	var r struct {
-		Outcome string `json:"outcome"`
-	}
-	_ = wire.DecodeAnswer(body, &r)
-	return sentReport{attempt, r.Outcome}
-}
-
-// isShownBy reports whether an answer shows that the ledger has the report: the receipt or the evidence names it, its newest
-// attempt has this outcome, or the flight has ended. Any other flight is the answer to another request. A report can still
-// settle a flight in doubt. A restored ledger may not know the attempt of a report that it has.
-func (r sentReport) isShownBy(f *Flight) bool {
-	state, err := flight.ParseState(f.State)
-	last := f.LastAttempt
-	switch {
-	case err != nil:
-		return false
-	case f.Receipt != nil && f.Receipt.Attempt == r.attempt && r.attempt != 0:
-		return true
-	case slices.ContainsFunc(f.Evidence, func(e wire.Evidence) bool {
-		return e.Outcome == r.outcome && (e.Attempt == r.attempt || r.attempt == 0)
-	}):
-		return true
-	case last != nil && r.attempt != 0 && last.Attempt != r.attempt:
-		return false
-	case state.Terminal():
-		return true
-	}
-	return last != nil && last.Outcome != "" && (last.Outcome == r.outcome || r.outcome == flight.OutcomeUnknown.String())
-}
-
-// sendReport sends a report until an answer shows that the ledger has it.
-func (re *requester) sendReport(ctx context.Context, ask request, r sentReport) (f *Flight, err error) {
-	ask.accepts = func(body []byte) bool {
-		f = new(Flight)
-		return wire.DecodeAnswer(body, f) == nil && f.ID == ask.key.FlightID().String() && r.isShownBy(f)
-	}
-	if _, err := re.ask(ctx, ask); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return decode[Flight](rep.server.ask(ctx, ask))
 }
 
 // untilForcedClose returns ctx, which also ends when the ctx of Close ends.
@@ -171,7 +111,7 @@ func (rep *reporter) untilForcedClose(ctx context.Context) (_ context.Context, s
 func (re *requester) newReportRequest(key flight.Key, body []byte) request {
 	return request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), line: "report", body: body, key: key,
-		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
+		timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
 	}
 }
 
@@ -191,7 +131,7 @@ func reportResultOf(err error) reportResult {
 	switch {
 	case err == nil:
 		return reportTaken
-	case p == nil || flightIDOf(p) == "": // problemFrom rejects answers about other flights
+	case p == nil || flightIDOf(p) == "":
 		return reportLater
 	case p.Code == wire.Fenced:
 		return reportTaken
@@ -267,7 +207,7 @@ func (rep *reporter) sendSpooled(ctx context.Context, names []string) bool {
 		key, _ := flight.ParseStoredKey(entry.Key) // claim has read it
 		ask := rep.server.newReportRequest(key, entry.Report)
 		ask.maxTries = 1
-		_, err := rep.server.sendReport(ctx, ask, readSentReport(entry.Report, 0))
+		_, err := rep.server.ask(ctx, ask)
 		switch reportResultOf(err) {
 		case reportTaken:
 			rep.server.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)

@@ -18,13 +18,13 @@ type (
 
 // Restore returns whether the ledger was restored and opens nothing.
 func (c *Client) Restore(ctx context.Context) (*Restore, error) {
-	return decode[Restore](c.ask(ctx, request{method: http.MethodGet, path: "/v1/restore", mustContain: `"reconciling"`}))
+	return decode[Restore](c.ask(ctx, request{method: http.MethodGet, path: "/v1/restore"}))
 }
 
 // Asked returns a page of the keys that may run when the restore is finished: first the flights of the ledger and the steps of its sagas,
 // then the other keys that callers have asked for. after is the Next of the previous page.
 func (c *Client) Asked(ctx context.Context, after string, limit int) (*AskedPage, error) {
-	return decode[AskedPage](c.ask(ctx, request{method: http.MethodGet, path: withQuery("/v1/restore/asked", "after", after, "limit", strconv.Itoa(limit)), mustContain: `"keys"`}))
+	return decode[AskedPage](c.ask(ctx, request{method: http.MethodGet, path: withQuery("/v1/restore/asked", "after", after, "limit", strconv.Itoa(limit))}))
 }
 
 // FinishRestore lets flights open again in a restored ledger. Before the hold is over, it needs force.
@@ -56,12 +56,12 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 		return explainTLS(err, req.URL.Host, false) // a backup only reads
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != wire.TypeTar {
+	if own := isOwn(answer, req); !own || answer.StatusCode != http.StatusOK {
 		body, err := readBody(answer)
 		if err != nil {
 			return err
 		}
-		return r.problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body})
+		return r.problemFrom(&response{status: answer.StatusCode, header: answer.Header, own: own, body: body})
 	}
 	if _, err = io.Copy(w, answer.Body); errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF // the server closed the connection in the middle

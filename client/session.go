@@ -403,7 +403,7 @@ func (s *session) handleListed(action listedAction, o *opening, attempt *wire.Op
 	}
 	c.goWork(func() {
 		defer done()
-		_, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report), readSentReport(report, attempt.Attempt))
+		_, _ = c.ask(c.runner.BaseContext, c.newReportRequest(o.key, report))
 	})
 }
 

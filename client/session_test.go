@@ -98,35 +98,6 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	c.http.CloseIdleConnections()
 }
 
-// A rejection that names no flight, or another nonce, may be the answer to another request, and so may the 200 that closes a
-// session: the abandon is sent again.
-func TestAbandonBelievesOnlyWhatNamesItsNonce(t *testing.T) {
-	fake := httpapitest.New(t)
-	api := httpapi.New(fake.Config())
-	swapped := []string{`{"code":"input_invalid","retryable":false}`, `{}`,
-		`{"code":"fenced","retryable":false,"nonce":"another","flight_id":"` + flight.MustKey("default/charge/order-42").FlightID().String() + `"}`}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/flights:abandon" && len(swapped) > 0 {
-			body := swapped[0]
-			if swapped = swapped[1:]; body != "{}" {
-				w.Header().Set("Content-Type", "application/problem+json")
-				w.WriteHeader(http.StatusConflict)
-			}
-			_, _ = w.Write([]byte(body))
-			return
-		}
-		api.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	c, err := Connect(t.Context(), server.URL, WithoutSpool())
-	require.NoError(t, err)
-	o := newOpening(c, &effect.Call{Key: flight.MustKey("default/charge/order-42")}, time.Time{})
-	require.False(t, o.tryAbandon(t.Context()))
-	require.True(t, o.tryAbandon(t.Context()))
-	require.Empty(t, swapped)
-	require.NoError(t, c.Close(t.Context()))
-}
-
 // Two listings in a row decide that this process does not know an attempt. So one renewal of a session runs at a time, and calls
 // that need one at the same moment share it.
 func TestSession_OneRenewalAtATime(t *testing.T) {

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"time"
@@ -52,7 +53,7 @@ func (re *requester) SubmitJob(ctx context.Context, r SubmitRequest) (*Job, erro
 		return nil, err
 	}
 	a, err := decode[wire.SubmitAnswer](re.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:submit", body: strictjson.Append(nil, &r), actor: true, key: key, mustContain: flightAnswer(key),
+		method: http.MethodPost, path: "/v1/flights:submit", body: strictjson.Append(nil, &r), actor: true, key: key,
 	}))
 	if err != nil {
 		return nil, err
@@ -133,27 +134,26 @@ func (re *requester) SubmitAll(ctx context.Context, action string, jobs iter.Seq
 // SubmitLines submits one SubmitRequest per line, as JSON, in one request, and returns what became of each. ids are those of the
 // lines. After an error any of them may be queued; the same lines again are harmless.
 func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string) (results []SubmitResult, err error) {
-	_, err = re.ask(ctx, request{
+	resp, err := re.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:submit", body: lines, actor: true, contentType: wire.TypeNDJSON, timeout: time.Minute,
-		accepts: func(body []byte) bool {
-			results = results[:0]
-			for line := range bytes.Lines(body) {
-				var l wire.SubmitLine
-				n := len(results)
-				if wire.DecodeAnswer(line, &l) != nil || n == len(ids) || l.Line != n+1 || l.ID != "" && l.ID != ids[n] {
-					return false
-				}
-				r := SubmitResult{ID: ids[n], Status: l.Status}
-				if l.Problem != nil {
-					r.Err = newError(*l.Problem, flight.Key{})
-				}
-				results = append(results, r)
-			}
-			return len(results) == len(ids)
-		},
 	})
 	if err != nil {
 		return nil, err
+	}
+	for line := range bytes.Lines(resp.body) {
+		var l wire.SubmitLine
+		n := len(results)
+		if err := wire.DecodeAnswer(line, &l); err != nil || n == len(ids) || l.Line != n+1 {
+			return nil, fmt.Errorf("client: line %d of the server's answer is not that of a job: %.200q", n+1, line)
+		}
+		r := SubmitResult{ID: ids[n], Status: l.Status}
+		if l.Problem != nil {
+			r.Err = newError(*l.Problem, flight.Key{})
+		}
+		results = append(results, r)
+	}
+	if len(results) < len(ids) {
+		return nil, fmt.Errorf("client: the server's answer has %d lines for %d jobs", len(results), len(ids))
 	}
 	return results, nil
 }

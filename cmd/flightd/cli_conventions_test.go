@@ -27,11 +27,12 @@ func problemServer(t *testing.T, code wire.Code) string {
 	class, known := code.Class()
 	require.True(t, known, "no code %s", code)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 		_ = json.NewEncoder(w).Encode(wire.Version{Version: "test", API: "v1", Deployment: "d"})
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", wire.TypeProblem)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 		w.WriteHeader(class.Status)
 		_ = json.NewEncoder(w).Encode(wire.Problem{Status: class.Status, Code: code, Title: class.Title, Detail: "on purpose"})
 	})

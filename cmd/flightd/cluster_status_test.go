@@ -13,6 +13,7 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // status ends with 0 only if the cluster is whole, and waits for that with --wait.
@@ -29,7 +30,7 @@ func TestClusterStatus_Whole(t *testing.T) {
 			api.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
+		w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 		_ = json.NewEncoder(w).Encode(&looks[0])
 		if len(looks) > 1 {
 			looks = looks[1:]
