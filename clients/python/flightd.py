@@ -323,26 +323,22 @@ _REPORT_REJECTED_CODES = ("idempotency_key_invalid", "input_invalid", "not_found
 _NO_SERVER_HINT = "start a server with `flightd dev`, or set FLIGHTD_ADDR to the address of a running one"
 
 
-def _error_from(status: int, retry_after: str, data: bytes, address: str, flight_id: str = "", nonce: str = "") -> Error:
-    """Returns the error for an answer.
+def _error_from(status: int, retry_after: str, data: bytes, address: str, own: bool) -> Error:
+    """Returns the error for an answer. own says that it repeats the Flightd-Echo of its request.
 
     An answer that is not a problem document of flightd comes from other software, a proxy perhaps, which cannot know
-    whether the request was executed; only its 3xx or 4xx (but 408) says that no server received the request. A problem
-    document about another flight or nonce than the requested one proves nothing, either.
+    whether the request was executed; only its 3xx or 4xx (but 304 and 408) says that no server received the request. The
+    answer to another request proves nothing, either.
     """
     problem: Any = None
     with contextlib.suppress(ValueError):
         problem = json.loads(data)
     # Other problem documents may have a code, too, but no field "retryable".
     ours = isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)
-    other = ""
-    if ours and flight_id and _flight_id_of(problem) not in ("", flight_id):
-        other = "is about another flight"
-    elif ours and nonce and problem.get("nonce", "") not in ("", nonce):
-        other = "is that to another open of the flight"
-    if not ours or other:
-        detail = f"answer {status} {other or 'is not from flightd'}: {data[:200]!r}"
-        outcome_unknown = bool(other) or not 300 <= status < 500 or status == 408
+    if not ours or not own:
+        outcome_unknown = ours or not 300 <= status < 500 or status in (304, 408)
+        detail = (f"the answer is that to another request: {problem['code']}: {problem.get('detail', '')}" if ours
+                  else f"answer {status} is not from flightd: {data[:200]!r}")
         problem = {"code": "unreachable" if outcome_unknown else "internal", "retryable": True, "detail": detail,
                    "hint": f"check that FLIGHTD_ADDR names a flightd server; the request was sent to {address}"}
     code = problem["code"]
@@ -358,76 +354,15 @@ def _error_from(status: int, retry_after: str, data: bytes, address: str, flight
     return _BY_CODE.get(code, Error)(text, code=code, problem=problem)
 
 
-_REQUIRED_FIELDS = {  # required fields of the answer to an open, by decision
-    "replay": {"flight"}, "proceed": {"flight_id", "fencing_token", "session", "trust_ms"},
-    "verify": {"flight_id", "verification", "session"},
-}
-
-
-class _Report(NamedTuple):
-    """What is known of a report that is sent."""
-
-    attempt: int  # 0: not known
-    outcome: str
-
-    def is_shown_by(self, flight: Dict[str, Any]) -> bool:
-        """Reports whether an answer shows that the ledger has the report: the receipt or the evidence names it, its newest
-        attempt has this outcome, or the flight has ended. Any other flight is the answer to another request. A report can
-        still settle a flight in doubt. A restored ledger may not know the attempt of a report that it has."""
-        last = flight.get("last_attempt") or {}
-        if self.attempt and (flight.get("receipt") or {}).get("attempt") == self.attempt:
-            return True
-        if any(e.get("outcome") == self.outcome and self.attempt in (0, e.get("attempt")) for e in flight.get("evidence") or ()):
-            return True
-        if last and self.attempt not in (0, last.get("attempt")):
-            return False
-        return flight.get("state") in _ENDED_STATES or bool(last.get("outcome")) and self.outcome in (last["outcome"], "unknown")
-
-
-def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", nonce: str = "",
-               report: Optional[_Report] = None) -> bool:
-    """Reports whether the data is flightd's answer to this request.
-
-    The answer must name the flight or session of the request. A proxy that mixes up answers could otherwise let a caller
-    act without an attempt, or two callers of one flight by one answer. Older servers do not name the nonce.
-    """
-    if must_contain.startswith("lines:"):
-        with contextlib.suppress(ValueError, AttributeError):
-            return [json.loads(line).get("line") for line in data.splitlines()] == list(range(1, int(must_contain[6:]) + 1))
-        return False
-    if must_contain.startswith("sha256:"):  # the digest of a receipt: no other bytes match
-        return _digest(data) == must_contain
-    with contextlib.suppress(ValueError):
-        answer = json.loads(data)
-        if not isinstance(answer, dict) or must_contain not in answer:
-            return False
-        if must_contain == "nonce":  # the answer to an abandon; that to an open has this field, too
-            return bool(answer["nonce"] == nonce) and "decision" not in answer
-        if must_contain == "state":
-            return bool(answer.get("id") == path.split("/")[3]) and (report is None or report.is_shown_by(answer))
-        if must_contain == "status":  # of a submission
-            return _flight_id_of(answer) == flight_id
-        if must_contain == "jobs":
-            return bool(answer.get("nonce") == nonce) and isinstance(answer["jobs"], list)
-        if must_contain == "session":  # a new one; that of another caller would end with its work
-            return bool(answer["session"] and answer.get("nonce") == nonce) and "decision" not in answer
-        if must_contain == "trust_ms":  # the answer to an open has this field, too
-            return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3])) and "decision" not in answer
-        return must_contain != "decision" or (
-            _REQUIRED_FIELDS.get(str(answer[must_contain]), set()) <= answer.keys()
-            and flight_id in ("", _flight_id_of(answer)) and (answer.get("nonce") or nonce) == nonce)
-    return False
-
-
 def _is_final(e: Error, only: bool) -> bool:
     """Reports whether an error leaves nothing open under the nonce, now or later.
 
     only says that every other request with the nonce was answered without a proposal. See docs/protocol.md, rule 6.
     """
     if e.code in ("idempotency_conflict", "expired", "open_expired"):
-        return _is_own_problem(e)
+        return True
     if e.code in ("in_doubt", "idempotency_in_flight"):
-        return _is_own_problem(e) and e.code == "in_doubt" and e.problem.get("proposed") is True
+        return e.code == "in_doubt" and e.problem.get("proposed") is True
     status = e.problem.get("status", 0)
     unprocessed = 300 <= status < 500 and status not in (408, 409, 410, 429)  # rejected before it was executed
     return only and (unprocessed or e.code == "unreachable")  # no server was reached
@@ -436,12 +371,7 @@ def _is_final(e: Error, only: bool) -> bool:
 def _is_unproposed(e: Error) -> bool:
     """Reports whether a node has answered an open from its own view, and has not proposed it. Nothing is open under the
     nonce, but a copy that the network made may reach a node later, and open an attempt until not_after."""
-    return (e.code in ("in_doubt", "idempotency_in_flight") and _is_own_problem(e) and e.problem.get("proposed") is False)
-
-
-def _is_own_problem(e: Error) -> bool:
-    """Reports whether a problem names flight and nonce. _error_from has rejected problems that name others."""
-    return _flight_id_of(e.problem) != "" and bool(e.problem.get("nonce"))
+    return e.code in ("in_doubt", "idempotency_in_flight") and e.problem.get("proposed") is False
 
 
 def _listed_action_for(state: str, listed_before: bool) -> str:
@@ -453,19 +383,22 @@ def _listed_action_for(state: str, listed_before: bool) -> str:
     return "nothing" if state in ("awaited", "held", "spooled") or not listed_before else "report"
 
 
+def _unreadable(why: str) -> Unavailable:
+    """Returns the error for an answer of flightd that has lost a part, or that an older client cannot read."""
+    e = Unavailable("the server's answer cannot be read: " + why)
+    e._may_have_arrived = True
+    return e
+
+
+def _read_json(data: bytes) -> Any:
+    try:
+        return json.loads(data, parse_float=_number)
+    except ValueError as e:
+        raise _unreadable(str(e)) from e
+
+
 def _digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
-
-
-def _flight_id_of(answer: Dict[str, Any]) -> str:
-    """Returns the id of the flight that an answer to an open, or a problem document, is about."""
-    flight = answer.get("flight")
-    return str((flight.get("id") if isinstance(flight, dict) else answer.get("flight_id")) or "")
-
-
-def _expected_flight_id(path: str, flight_id: str) -> str:
-    """Returns the id of the flight that a request is about, or "" if it is about none."""
-    return flight_id or (path.split("/")[3] if path.startswith("/v1/flights/") else "")
 
 
 # An attempt ends as not_done, which claims that nothing happened, only by:
@@ -877,8 +810,8 @@ class _Session:
             pause = self._interval
             try:
                 self.renew()
-            except Exception as e:  # an answer that cannot be decoded, or is that to another renewal, must not end the renewals
-                if isinstance(e, LeaseLost) and e.problem.get("session") == self.id:
+            except Exception as e:  # an answer that cannot be decoded must not end the renewals
+                if isinstance(e, LeaseLost):
                     self.mark_lost()
                     return self.close(lost=True)
                 pause = min(self._interval, 1.0)
@@ -906,8 +839,8 @@ class _Session:
         past = [n for n in nonces if n.state == "given up" and not n.may_have_arrived and n.validity.remaining() <= 0]
         listed: List[Dict[str, Any]] = []
         while True:
-            answer, sent_at = self._client._ask("POST", self._path + "renew", request, must_contain="trust_ms",
-                                                timeout=max(self._interval / 2, 1.0), tries=1)
+            answer, sent_at = self._client._ask("POST", self._path + "renew", request, timeout=max(self._interval / 2, 1.0),
+                                                tries=1)
             self.trust.extend(sent_at, answer["trust_ms"])
             for nonce in nonces:
                 if nonce.flight.flight_id in (answer.get("cancel_requested") or []):
@@ -931,8 +864,6 @@ class _Session:
             state = nonce.state if nonce else "unknown"
             if nonce and state == "spooled" and not nonce.has_spooled_report():
                 state = "unknown"
-            if flight_id != _flight_id_for_key(attempt["key"]) or nonce and nonce.flight._id != flight_id:
-                continue
             if state not in ("awaited", "held", "spooled"):
                 self._listed_before.add(attempt["nonce"])
             action = _listed_action_for(state, attempt["nonce"] in before)
@@ -944,8 +875,7 @@ class _Session:
                     "fencing_token": attempt["fencing_token"], "key": attempt["key"], "outcome": "unknown",
                     "error": "the holder of the session has no record of the attempt"}
                 with contextlib.suppress(Error):
-                    self._client._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state",
-                                      report=_Report(attempt["attempt"], report["outcome"]), timeout=1.0, tries=1)
+                    self._client._ask("POST", f"/v1/flights/{flight_id}/report", report, timeout=1.0, tries=1)
 
     def close(self, lost: bool = False) -> None:
         """Closes the session at the server. While an effect runs under it, or may begin, it is renewed, and closed afterwards; with
@@ -961,7 +891,7 @@ class _Session:
             return
         for last in (False, True):
             try:
-                self._client._ask("POST", self._path + "close", {}, must_contain="", timeout=_CLOSE_TIMEOUT, tries=1)
+                self._client._ask("POST", self._path + "close", {}, timeout=_CLOSE_TIMEOUT, tries=1)
                 return
             except Error as e:
                 if e.code != "session_in_use" or last:
@@ -1461,7 +1391,7 @@ class Flight:
                     return answer
                 raise LeaseLost(f"{self.key}: {reason}: the effect did not start")
             except (Busy, LeaseLost, Fenced, Unavailable) as e:
-                if isinstance(e, LeaseLost) and e.problem.get("nonce") and self._nonce.session is not None:
+                if isinstance(e, LeaseLost) and e.problem.get("status") and self._nonce.session is not None:
                     self._nonce.session.mark_lost()
                 failures = 0 if isinstance(e, Busy) else failures + 1
                 # The estimate of ledger time was wrong; the answer has corrected it.
@@ -1502,8 +1432,8 @@ class Flight:
         elif self._client._ttl is not None:
             request["ttl_ms"] = int(self._client._ttl * 1000)
         try:
-            answer, sent_at = self._client._ask("POST", path, request, must_contain="decision", flight_id=self._id,
-                                                nonce=nonce.text, timeout=wait / 1000 + _TRY_TIMEOUT, until=self._ask_until())
+            answer, sent_at = self._client._ask("POST", path, request, timeout=wait / 1000 + _TRY_TIMEOUT,
+                                                until=self._ask_until())
             self._client._adapt_open_margin(expired=False)
         except Error as e:
             only = not may_have_arrived and not e._may_have_arrived
@@ -1512,7 +1442,7 @@ class Flight:
             elif only and _is_unproposed(e):
                 nonce.may_have_arrived = False
             self._client._adapt_open_margin(expired=e.code == "open_expired")
-            if not isinstance(e, Failed) or not e.problem.get("flight") or _flight_id_of(e.problem) != self._id:
+            if not isinstance(e, Failed) or not e.problem.get("flight"):
                 raise
             answer, sent_at = {"decision": "replay", "flight": e.problem["flight"]}, nonce.made_at  # it failed
         if answer["decision"] == "replay":
@@ -1538,10 +1468,9 @@ class Flight:
         abandon = {"action": self._request["action"], "id": self._request["id"], "nonce": nonce.text,
                    "not_after": nonce.not_after, "reason": "its caller gave up before the effect"}
         try:
-            self._client._ask("POST", "/v1/flights:abandon", abandon, must_contain="nonce", nonce=nonce.text,
-                              flight_id=self._id, timeout=timeout, retry_timeout=timeout)
+            self._client._ask("POST", "/v1/flights:abandon", abandon, timeout=timeout, retry_timeout=timeout)
         except Exception as e:  # also an answer that cannot be decoded
-            if not isinstance(e, Error) or not _is_own_problem(e) or _report_result_of(e, self._id) != "rejected":
+            if _report_result_of(e) != "rejected":
                 return False
         nonce.abandoning, nonce.settled = False, True
         return True
@@ -1741,7 +1670,7 @@ class Flight:
     def _after_fence(self, fenced: Fenced, exc: Optional[BaseException]) -> bool:
         """Returns the decision of another attempt or a person, if it is final; else raises Fenced."""
         try:
-            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}", must_contain="state")
+            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}")
         except Error:
             raise fenced from exc
         if flight["state"] not in _DECIDED_STATES:
@@ -1786,8 +1715,7 @@ class Flight:
             raise truncated
 
 
-_ENDED_STATES = ("succeeded", "failed", "cancelled", "expired")
-_DECIDED_STATES = (*_ENDED_STATES, "in_doubt", "awaiting_approval")
+_DECIDED_STATES = ("succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval")
 
 
 def _receipt(r: Dict[str, Any]) -> Receipt:
@@ -1944,9 +1872,9 @@ class Client:
         key was never used."""
         key = f"{self.namespace}/{_name('action', name)}/{_name('id', id)}"
         try:
-            return self._ask("GET", "/v1/flights/" + _flight_id_for_key(key), must_contain="state")[0]
+            return self._ask("GET", "/v1/flights/" + _flight_id_for_key(key))[0]
         except Error as e:
-            if e.code != "not_found" or not _flight_id_of(e.problem):  # without the flight, it is about the path
+            if e.code != "not_found" or not e.flight_id:  # without the flight, it is about the path
                 raise
             return None
 
@@ -1965,8 +1893,7 @@ class Client:
         It raises Conflict for another input, and Unavailable."""
         request = self._job_request(name, id, input, options)
         name, id = request["action"], request["id"]
-        flight_id = _flight_id_for_key(f"{self.namespace}/{name}/{id}")
-        answer, _ = self._ask("POST", "/v1/flights:submit", request, must_contain="status", flight_id=flight_id)
+        answer, _ = self._ask("POST", "/v1/flights:submit", request)
         if answer.get("warning"):
             _log.warning("flightd: %s/%s: %s", name, id, answer["warning"])
         return Submitted(answer["status"], answer["flight"].get("key", ""), answer.get("warning", ""))
@@ -1978,11 +1905,13 @@ class Client:
         lines: List[bytes] = []
         for job in itertools.chain(jobs, [None]):
             if lines and (job is None or len(lines) == _MAX_BATCH_LINES or sum(map(len, lines)) > _MAX_BATCH_BYTES):
-                data, _ = self._ask_raw("POST", "/v1/flights:submit", b"\n".join(lines), 60.0, None, 0, False, f"lines:{len(lines)}",
+                data, _ = self._ask_raw("POST", "/v1/flights:submit", b"\n".join(lines), 60.0, None, 0, False,
                                         extra={"Content-Type": "application/x-ndjson"})
-                for line in data.splitlines():
-                    status = json.loads(line)["status"]
-                    counts["conflict" if status == Conflict.code else status] += 1
+                answers = [_read_json(line) for line in data.splitlines()]
+                if [a["line"] for a in answers] != list(range(1, len(lines) + 1)):
+                    raise _unreadable(f"it does not have the {len(lines)} lines of the request; submit all again")
+                for a in answers:
+                    counts["conflict" if a["status"] == Conflict.code else a["status"]] += 1
                 lines = []
             if job is not None:
                 lines.append(json.dumps(self._job_request(name, *job, options)).encode())
@@ -2027,8 +1956,8 @@ class Client:
             asked = time.monotonic()
             seconds = int(max(0.0, min(until - asked, 30.0)))
             data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, max(self._retry_timeout, until - asked), 0, False,
-                                    "state", until=until, extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
-            answer = json.loads(data, parse_float=_number)
+                                    until=until, extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
+            answer = _read_json(data)
             if answer and answer["state"] in _DECIDED_STATES and answer["state"] != "awaiting_approval":
                 flight._set_result(answer)
                 return flight.result
@@ -2086,7 +2015,7 @@ class Client:
         """Declares the policy of a handler, once. If the action's document counts, handler.declared says so."""
         if not handler.policy or handler.declared:
             return
-        answer, _ = self._ask("POST", f"/v1/actions/{handler.name}/declare", _policy_of(handler.policy), must_contain="status")
+        answer, _ = self._ask("POST", f"/v1/actions/{handler.name}/declare", _policy_of(handler.policy))
         texts = []
         for d in answer.get("differences") or []:
             text = f"{d['field']} is {d['own'] or 'not set'} here, and {d['document'] or 'not set'} in the document"
@@ -2179,11 +2108,10 @@ class Client:
                         self._sessions_made += 1
 
     def _make_session(self) -> "_Session":
-        nonce = secrets.token_urlsafe(16)
-        request: Dict[str, Any] = {"owner": self._owner(), "nonce": nonce}
+        request: Dict[str, Any] = {"owner": self._owner()}
         if self._ttl is not None:
             request["ttl_ms"] = int(self._ttl * 1000)
-        answer, sent_at = self._ask("POST", "/v1/sessions", request, must_contain="session", nonce=nonce, tries=len(self._servers))
+        answer, sent_at = self._ask("POST", "/v1/sessions", request, tries=len(self._servers))
         self._session = session = _Session(self, answer, sent_at)
         return session
 
@@ -2204,23 +2132,20 @@ class Client:
     # Requests.
 
     def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *,
-             must_contain: str, flight_id: str = "", nonce: str = "", report: Optional[_Report] = None,
              timeout: float = _TRY_TIMEOUT, retry_timeout: Optional[float] = None, tries: int = 0,
              once: bool = False, until: Optional[float] = None) -> Tuple[Dict[str, Any], _Instant]:
         """Sends a request until a server answers it. A repeat is harmless on each route: by the nonce, by the token, or
         because the request changes nothing.
 
-        It raises the error of a problem document, or Unavailable if no server answers within retry_timeout. An answer
-        without must_contain is not from flightd and counts as no answer. until is the end of the caller's wait: while every
-        server refuses connections, the tries end by then, or never if it is infinity and nothing was sent.
+        It raises the error of a problem document, or Unavailable if no server answers within retry_timeout. An answer that
+        does not repeat the Flightd-Echo of the request counts as no answer. until is the end of the caller's wait: while
+        every server refuses connections, the tries end by then, or never if it is infinity and nothing was sent.
         """
-        data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce,
-                                      report, until=until)
-        return json.loads(data, parse_float=_number), sent_at
+        data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, until=until)
+        return _read_json(data), sent_at
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
-                 retry_timeout: Optional[float], tries: int, once: bool, must_contain: str = "", flight_id: str = "",
-                 nonce: str = "", report: Optional[_Report] = None, extra: Optional[Dict[str, str]] = None,
+                 retry_timeout: Optional[float], tries: int, once: bool, extra: Optional[Dict[str, str]] = None,
                  until: Optional[float] = None) -> Tuple[bytes, _Instant]:
         self._connect(path, until)
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
@@ -2254,17 +2179,13 @@ class Client:
             else:
                 headers.pop("Authorization", None)
             try:
-                status, fields, data, sent_at, resent = self._servers[server].exchange(
+                status, fields, data, sent_at, own, resent = self._servers[server].exchange(
                     method, path, payload, headers, timeout, once)
                 may_have_arrived = may_have_arrived or resent
-                if status == 304 and extra:
+                if own and (status < 300 or status == 304):
                     self._note_answer(path, server, probe, status, fields)
-                    return b"null", sent_at
-                if status < 300 and (not must_contain or _is_answer(data, must_contain, path, flight_id, nonce, report)):
-                    self._note_answer(path, server, probe, status, fields)
-                    return data, sent_at
-                failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address,
-                                      _expected_flight_id(path, flight_id), nonce)
+                    return b"null" if status == 304 else data, sent_at
+                failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address, own)
                 self._note_answer(path, server, probe, status, fields, failure)
                 if failure.code == "reconciling" or (300 <= status < 500 and status not in (408, 429) and failure.code != "unreachable"):
                     if failure.code not in _NEXT_SERVER_CODES:
@@ -2314,7 +2235,7 @@ class Client:
         answers ``wrong_deployment``."""
         if self._deployment or path == "/version":
             return
-        version, _ = self._ask("GET", "/version", must_contain="version", until=until)
+        version, _ = self._ask("GET", "/version", until=until)
         with self._lock:
             if self._deployment:
                 return
@@ -2456,22 +2377,23 @@ class Client:
 
     def _receipt_body(self, flight_id: str, digest: str) -> bytes:
         """Returns the receipt's body. Without a digest the bytes cannot be checked."""
-        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY_TIMEOUT, None, 0, False,
-                             must_contain=digest)[0]
+        data, _ = self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY_TIMEOUT, None, 0, False)
+        if digest and _digest(data) != digest:
+            raise _unreadable("it is not the whole receipt")
+        return data
 
     # Reports.
 
     def _record_report(self, nonce: _Nonce, result: Any) -> Dict[str, Any]:
         """Reports the outcome of an attempt. After the first failed try the report is on disk until it is accepted."""
-        report, key, flight_id = cast(Dict[str, Any], nonce.report), nonce.flight.key, nonce.flight.flight_id
-        path, started, shown = f"/v1/flights/{flight_id}/report", time.monotonic(), _Report(nonce.attempt, report["outcome"])
+        report, key = cast(Dict[str, Any], nonce.report), nonce.flight.key
+        path, started = f"/v1/flights/{nonce.flight.flight_id}/report", time.monotonic()
         try:
-            flight = self._ask("POST", path, report, must_contain="state", report=shown, tries=1, once=True,
-                               timeout=min(_FIRST_REPORT_TIMEOUT, self._report_wait))[0]
+            flight = self._ask("POST", path, report, tries=1, once=True, timeout=min(_FIRST_REPORT_TIMEOUT, self._report_wait))[0]
             nonce.end_report(accepted=True)
             return flight
         except BaseException as e:
-            if _report_result_of(e, flight_id) == "accepted":
+            if _report_result_of(e) == "accepted":
                 nonce.end_report(accepted=True)
                 raise
             failure = e
@@ -2486,15 +2408,14 @@ class Client:
         try:
             if not isinstance(failure, Error):
                 raise failure
-            if _report_result_of(failure, flight_id) == "later":
+            if _report_result_of(failure) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
-                flight = self._ask("POST", path, report, must_contain="state", report=shown, retry_timeout=left,
-                                   timeout=min(max(1.0, left), _REPORT_TRY_TIMEOUT))[0]
+                flight = self._ask("POST", path, report, retry_timeout=left, timeout=min(max(1.0, left), _REPORT_TRY_TIMEOUT))[0]
                 self._spool.remove(name)
                 nonce.end_report(accepted=True)
                 return flight
         except Error as e:
-            if _report_result_of(e, flight_id) == "accepted":
+            if _report_result_of(e) == "accepted":
                 self._spool.remove(name)
                 nonce.end_report(accepted=True)
                 raise
@@ -2503,7 +2424,7 @@ class Client:
             self._spool.release(name)
             self._start_spool_loop(now=False)
             raise
-        if _report_result_of(failure, flight_id) == "rejected":
+        if _report_result_of(failure) == "rejected":
             where = "a person must inspect its report: " + self._spool.quarantine(name, failure)
         else:
             where = self._spool.describe_place(name)
@@ -2545,13 +2466,11 @@ class Client:
                 self._spool.release(name)  # a client of that deployment sends it
                 continue
             report = base64.b64decode(entry["report"])
-            flight_id = _flight_id_for_key(entry["key"])
             try:
                 # The bytes are sent unchanged: decoding and encoding them again could change the receipt.
-                self._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state",
-                          report=_Report(0, str(json.loads(report).get("outcome"))), timeout=5.0, tries=1)
+                self._ask("POST", f"/v1/flights/{_flight_id_for_key(entry['key'])}/report", report, timeout=5.0, tries=1)
             except Exception as e:
-                result = _report_result_of(e, flight_id)
+                result = _report_result_of(e)
                 if result == "rejected":
                     self._spool.quarantine(name, e)
                     continue
@@ -2566,10 +2485,10 @@ class Client:
         return reachable
 
 
-def _report_result_of(e: BaseException, flight_id: str) -> str:
-    """Returns the fate of a report: "accepted", as the outcome or as evidence; "later"; or "rejected" for good. An answer
-    about another flight, or with a code that the report route never sends, belongs to another request."""
-    if not isinstance(e, Error) or e.flight_id != flight_id:
+def _report_result_of(e: BaseException) -> str:
+    """Returns the fate of a report: "accepted", as the outcome or as evidence; "later"; or "rejected" for good. The report
+    route rejects with few codes, and names the flight."""
+    if not isinstance(e, Error) or not e.flight_id:
         return "later"
     return "accepted" if isinstance(e, Fenced) else "rejected" if e.code in _REPORT_REJECTED_CODES else "later"
 
@@ -2836,10 +2755,11 @@ class _Server:
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
-                 once: bool) -> Tuple[int, http.client.HTTPMessage, bytes, _Instant, bool]:
-        """Sends one request and reads the whole answer. The server may have closed an idle connection; the request is
-        then sent again on a new connection, unless it must be sent once. The last result says whether that happened: the
-        first send may have been executed, too."""
+                 once: bool) -> Tuple[int, http.client.HTTPMessage, bytes, _Instant, bool, bool]:
+        """Sends one request and reads the whole answer: its status, headers and body, when it was sent, and whether it repeats
+        the request's Flightd-Echo. A proxy may give the answer to another request, and other software does not know the
+        header. The server may have closed an idle connection; the request is then sent again on a new connection, unless it
+        must be sent once. The last result says whether that happened: the first send may have been executed, too."""
         connection, resent = self._take_idle(), False
         if connection is not None:
             try:
@@ -2865,8 +2785,8 @@ class _Server:
             raise
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
-              headers: Dict[str, str], timeout: float) -> Tuple[int, http.client.HTTPMessage, bytes, _Instant]:
-        until = time.monotonic() + timeout
+              headers: Dict[str, str], timeout: float) -> Tuple[int, http.client.HTTPMessage, bytes, _Instant, bool]:
+        until, echo = time.monotonic() + timeout, secrets.token_urlsafe(16)
         try:
             if connection.sock is None:
                 connection.connect()
@@ -2875,7 +2795,7 @@ class _Server:
                 cast(Any, _DeadlineReader(sock, until)), *args, **more)
             sent_at = _now()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server may reject before it has read all
-                connection.request(method, self._url.path.rstrip("/") + path, body, headers)
+                connection.request(method, self._url.path.rstrip("/") + path, body, {**headers, "Flightd-Echo": echo})
             answer = connection.getresponse()
             if answer.status < 200:  # the final answer follows, and would be read as the answer to the next request
                 raise http.client.HTTPException(f"answer {answer.status}")
@@ -2888,7 +2808,7 @@ class _Server:
                 connection.close()
             else:
                 self._idle.append((connection, time.monotonic()))
-        return answer.status, answer.headers, data, sent_at
+        return answer.status, answer.headers, data, sent_at, answer.headers.get_all("Flightd-Echo") == [echo]
 
     def _take_idle(self) -> Optional[http.client.HTTPConnection]:
         with self._lock:
@@ -3370,8 +3290,7 @@ class _Worker:
             session.close()
             return []
         try:
-            answer, sent_at = client._ask("POST", "/v1/flights:claim", request, must_contain="jobs", nonce=claim.text,
-                                          timeout=_CLAIM_WAIT + _TRY_TIMEOUT)
+            answer, sent_at = client._ask("POST", "/v1/flights:claim", request, timeout=_CLAIM_WAIT + _TRY_TIMEOUT)
             client._adapt_open_margin(expired=False)
             return self._take(claim, answer, sent_at)
         except BaseException as e:
@@ -3386,7 +3305,7 @@ class _Worker:
         jobs, session = [], cast(_Session, claim.session)
         for given in answer["jobs"]:
             try:
-                job = self._job_of(claim, session, given, answer, sent_at)
+                job = self._job_of(claim, given, answer, sent_at)
             except Exception as e:  # the other jobs are performed
                 _log.error("flightd: a job cannot be read by this client, and is given back: %s: %r", given.get("key") if isinstance(given, dict) else "", e)
                 continue
@@ -3399,10 +3318,8 @@ class _Worker:
             self._client._abandon_in_background(job._nonce)
         return []
 
-    def _job_of(self, claim: _Claim, session: _Session, given: Dict[str, Any], answer: Dict[str, Any], sent_at: _Instant) -> Optional[Flight]:
-        flight_id = given.get("flight_id")
-        own = given.get("nonce") == f"{claim.text}.{flight_id}" and given.get("session") == session.id
-        if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
+    def _job_of(self, claim: _Claim, given: Dict[str, Any], answer: Dict[str, Any], sent_at: _Instant) -> Optional[Flight]:
+        if given.get("flight_id") != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
             _log.error("flightd: a job is given back: this client cannot read it: %s", given.get("key"))
             return None
         unread = _unread(given)

@@ -57,6 +57,12 @@ class Purchase:
     id: uuid.UUID
 
 
+def echoing(request, answer):
+    """Returns the bytes of an answer that repeats the Flightd-Echo of the request."""
+    line, _, rest = answer.partition(b"\r\n")
+    return rest and line + b"\r\n" + b"".join(re.findall(rb"Flightd-Echo: .*\r\n", request)) + rest
+
+
 @contextlib.contextmanager
 def forwarding(port, address):
     """Forwards requests from a port to the server at the address."""
@@ -519,7 +525,7 @@ class TestOnce(unittest.TestCase):
                 client = flightd.Client(address, spool="", retry_timeout=0.05, **options)
             self.addCleanup(client.close)
             with self.assertRaisesRegex(flightd.Error, "second, and not first") as caught:
-                client._ask("GET", "/v1/flights/fl_1", must_contain="state")
+                client._ask("GET", "/v1/flights/fl_1")
             self.assertEqual((caught.exception.code, client._deployment), ("wrong_deployment", "first"))
             self.assertIn(b"\r\nFlightd-Deployment: first\r\n", asked[1])
             self.assertEqual(client._ledger_clock[0], 0, "the time of another ledger is ignored")
@@ -529,22 +535,21 @@ class TestOnce(unittest.TestCase):
         client = flightd.Client(address, spool="", retry_timeout=0.01)
         self.addCleanup(client.close)
         with self.assertRaises(flightd.Unavailable):
-            client._ask("GET", "/v1/flights/fl_1", must_contain="state")
+            client._ask("GET", "/v1/flights/fl_1")
         self.assertNotIn(b"Flightd-Deployment", b"".join(asked))
 
     def test_only_a_code_of_the_report_route_rejects_a_report(self):
-        own, other = flightd._flight_id_for_key("default/test/1"), flightd._flight_id_for_key("default/test/2")
         final = {"fenced": "accepted", "idempotency_key_invalid": "rejected", "input_invalid": "rejected",
                  "payload_too_large": "rejected", "not_found": "rejected"}
         others = ["lease_lost", "expired", "in_doubt", "idempotency_in_flight", "idempotency_conflict", "flight_failed",
                   "wrong_deployment", "forbidden", "unauthenticated", "method_not_allowed", "open_expired", "approval_pending",
                   "session_in_use", "precondition_failed", "internal", "no_leader", "unreachable", "of a later version"]
         for code in [*final, *others]:
-            for flight_id in (own, other, ""):
+            for flight_id in ("fl_1", ""):
                 problem = {"code": code, "retryable": False, "flight_id": flight_id}
-                e = flightd._error_from(410, "", json.dumps(problem).encode(), "")
-                self.assertEqual(flightd._report_result_of(e, own), final.get(code, "later") if flight_id == own else "later", (code, flight_id))
-        self.assertEqual(flightd._report_result_of(TypeError("no JSON"), own), "later")
+                e = flightd._error_from(410, "", json.dumps(problem).encode(), "", own=True)
+                self.assertEqual(flightd._report_result_of(e), final.get(code, "later") if flight_id else "later", (code, flight_id))
+        self.assertEqual(flightd._report_result_of(TypeError("no JSON")), "later")
 
     def test_old_temporary_files_in_the_spool_are_removed(self):
         names = ["new-old", "new-young", "1.report", "other"]
@@ -782,7 +787,7 @@ class TestOnce(unittest.TestCase):
                 with connection, contextlib.suppress(BrokenPipeError):
                     for answer in connection_answers:
                         asked.append(connection.recv(65536))
-                        connection.sendall(answer)
+                        connection.sendall(echoing(asked[-1], answer))
                     if connection_answers is answers[-1]:
                         listener.close()
         threading.Thread(target=serve_connections, daemon=True).start()
@@ -797,8 +802,8 @@ class TestOnce(unittest.TestCase):
         client = flightd.Client(address, spool="")
         self.addCleanup(client.close)
         with contextlib.suppress(flightd.Error):
-            client._ask("GET", "/version", must_contain="version", tries=1)
-        self.assertEqual(client._ask("GET", "/version", must_contain="version", tries=1)[0]["version"], "2")
+            client._ask("GET", "/version", tries=1)
+        self.assertEqual(client._ask("GET", "/version", tries=1)[0]["version"], "2")
 
     def test_a_repeated_response_is_not_the_next_answer(self):
         proper = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"%d"}'
@@ -809,11 +814,11 @@ class TestOnce(unittest.TestCase):
         def serve_connections():
             for version in (1, 2):
                 connection, _ = listener.accept()
-                connection.recv(65536)
-                connection.sendall(proper % version)
+                answer = echoing(connection.recv(65536), proper % version)
+                connection.sendall(answer)
                 again.wait(60)
                 with contextlib.suppress(OSError), connection:
-                    connection.sendall(proper % version)
+                    connection.sendall(answer)
                     sent.set()
                     if version == 1:
                         connection.recv(65536)
@@ -821,7 +826,7 @@ class TestOnce(unittest.TestCase):
         client = flightd.Client("http://127.0.0.1:%d" % listener.getsockname()[1], spool="")
         self.addCleanup(client.close)
         for version in ("1", "2"):
-            self.assertEqual(client._ask("GET", "/version", must_contain="version", tries=1)[0]["version"], version)
+            self.assertEqual(client._ask("GET", "/version", tries=1)[0]["version"], version)
             again.set()
             sent.wait(60)
 
@@ -842,7 +847,7 @@ class TestOnce(unittest.TestCase):
         self.addCleanup(client.close)
         clock = types.SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
         with mock.patch.object(flightd, "time", clock), self.assertRaisesRegex(flightd.Unavailable, "timed out"):
-            client._ask("GET", "/version", must_contain="version", tries=1)
+            client._ask("GET", "/version", tries=1)
 
     def test_a_lost_connection_may_have_carried_the_request(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
@@ -851,11 +856,11 @@ class TestOnce(unittest.TestCase):
         self.addCleanup(client.close)
         client._connect("")
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+            client._ask("POST", "/v1/flights:open", {})
         self.assertEqual(len(asked), 2)
         self.assertTrue(caught.exception._may_have_arrived, "it may have been executed")
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+            client._ask("POST", "/v1/flights:open", {})
         self.assertFalse(caught.exception._may_have_arrived, "no server was reached")
 
     def test_a_lost_connection_followed_by_another_answer(self):
@@ -867,7 +872,7 @@ class TestOnce(unittest.TestCase):
         self.addCleanup(client.close)
         client._connect("")
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+            client._ask("POST", "/v1/flights:open", {})
         self.assertEqual((caught.exception.code, len(asked)), ("no_leader", 3))
         self.assertTrue(caught.exception._may_have_arrived, "the first send may have been executed")
 
@@ -883,7 +888,7 @@ class TestOnce(unittest.TestCase):
             client = flightd.Client(address, spool="")
             self.addCleanup(client.close)
             with self.assertRaises(flightd.Busy) as caught:
-                client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+                client._ask("POST", "/v1/flights:open", {})
             self.assertEqual(caught.exception._may_have_arrived, several)
 
     def test_a_lost_connection_followed_by_a_name_error(self):
@@ -894,7 +899,7 @@ class TestOnce(unittest.TestCase):
         client._connect("")
         with mock.patch("socket.getaddrinfo", side_effect=socket.gaierror(-2, "unknown")):
             with self.assertRaises(flightd.Unavailable) as caught:
-                client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+                client._ask("POST", "/v1/flights:open", {})
         self.assertTrue(caught.exception._may_have_arrived, "it may have been executed")
 
     def test_a_fork_opens_its_own_connections(self):
@@ -928,7 +933,7 @@ class TestOnce(unittest.TestCase):
                 with client.once("test", f"{self.id}-{name}-2") as g, g.effect():
                     session = f._nonce.session
                     self.assertIs(g._nonce.session, session)
-                    listed = client._ask("POST", session._path + "renew", {"open_digest": 32 * "0"}, must_contain="trust_ms")[0]["open"]
+                    listed = client._ask("POST", session._path + "renew", {"open_digest": 32 * "0"})[0]["open"]
                     self.assertEqual({a["key"] for a in listed}, {f.key, g.key})
             self.assertEqual([s for s in client._sessions if not s.one_shot], [session])
             return session.id
@@ -1003,7 +1008,7 @@ class TestOnce(unittest.TestCase):
                 with self.client.once("test", self.id) as f:
                     with f.effect():
                         report = {"fencing_token": f.fencing_token, "key": f.key, "outcome": "succeeded"}
-                        self.client._ask("POST", f"/v1/flights/{f.flight_id}/report", report, must_contain="state")
+                        self.client._ask("POST", f"/v1/flights/{f.flight_id}/report", report)
                         raise interrupt
 
     def test_renewals_end_with_the_block(self):
@@ -1026,7 +1031,7 @@ class TestOnce(unittest.TestCase):
                     with f.effect():
                         os._exit(3)
                 self.assertEqual(os.waitpid(pid, 0)[1], 0)
-                other = self.client._ask("GET", f"/v1/flights/{f.flight_id}", must_contain="state")[0]
+                other = self.client._ask("GET", f"/v1/flights/{f.flight_id}")[0]
                 with f.effect():
                     f.result = other["state"]
         except BaseException as e:
@@ -1056,7 +1061,7 @@ class TestOnce(unittest.TestCase):
                 with f.effect():
                     os.write(tell, b"x")
                     self.assertEqual(os.waitpid(children[0], 0)[1], 0)
-                    f.result = self.client._ask("GET", f"/v1/flights/{f.flight_id}", must_contain="state")[0]["state"]
+                    f.result = self.client._ask("GET", f"/v1/flights/{f.flight_id}")[0]["state"]
         except BaseException:
             if os.getpid() != parent:
                 for thread in threading.enumerate():
@@ -1121,22 +1126,6 @@ class TestOnce(unittest.TestCase):
             other.once("test", self.id).__enter__()
         self.assertEqual(caught.exception.code, "internal")
 
-    def test_a_report_is_recorded_by_an_answer_that_shows_it(self):
-        path = "/v1/flights/fl_1/report"
-        for state, last, report, good in [
-            ("running", (1, ""), (1, "succeeded"), False), ("in_doubt", (1, "unknown"), (1, "succeeded"), False),
-            ("in_doubt", (1, "unknown"), (1, "unknown"), True), ("ready", (1, "not_done"), (1, "not_done"), True),
-            ("ready", (1, "not_done"), (2, "not_done"), False), ("running", (2, ""), (1, "not_done"), False),
-            ("ready", (1, "not_done"), (1, "unknown"), True), ("ready", (7, "not_done"), (0, "not_done"), True),
-            ("in_doubt", (1, "refused"), (1, "refused"), True), ("succeeded", (1, "succeeded"), (1, "succeeded"), True),
-            ("succeeded", (2, "succeeded"), (1, "succeeded"), False), ("failed", (1, "unknown"), (0, "succeeded"), True),
-            ("expired", None, (1, "succeeded"), True), ("awaiting_approval", None, (1, "succeeded"), False),
-            ("maintenance", None, (1, "succeeded"), False),
-        ]:
-            answer = {"id": "fl_1", "state": state, **({"last_attempt": {"attempt": last[0], "outcome": last[1]}} if last else {})}
-            shown = flightd._is_answer(json.dumps(answer).encode(), "state", path, report=flightd._Report(*report))
-            self.assertEqual(shown, good, (answer, report))
-
     def test_an_unknown_decision_is_an_error(self):
         answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}
         client = flightd.Client(spool="")
@@ -1188,8 +1177,7 @@ class TestJobs(unittest.TestCase):
 
     def test_a_wait_that_ends_before_the_approval_names_it(self):
         id = uuid.uuid4().hex
-        self.client._ask("POST", "/v1/flights:submit", {"action": "test", "id": id, "approval": {}}, must_contain="status",
-                         flight_id=flightd._flight_id_for_key(f"default/test/{id}"))
+        self.client._ask("POST", "/v1/flights:submit", {"action": "test", "id": id, "approval": {}})
         with self.assertRaisesRegex(flightd.Unapproved, "flightd approvals show default/test/"):
             self.client.wait("test", id, timeout=0.3)
 
@@ -1244,12 +1232,12 @@ class TestJobs(unittest.TestCase):
         self.assertEqual(self.client._sessions, set(), "it is closed")
         policy = self.client._job_request(self.action, "9", None, {"lane": "a", "delay": "10m"})
         self.assertEqual(policy, {"action": self.action, "id": "9", "lane": "a", "delay_ms": 600_000}, "the document has the policy")
-        document, _ = self.client._ask("GET", "/v1/actions/" + self.action, must_contain="version")
+        document, _ = self.client._ask("GET", "/v1/actions/" + self.action)
         self.assertEqual([document[k] for k in ("recovery", "provider_window_ms", "attempt_timeout_ms")], ["resend", 86_400_000, 30_000])
         self.assertEqual(document["retry"]["attempts"], 2)
 
     def test_the_document_of_the_action_counts(self):
-        self.client._ask("PUT", "/v1/actions/" + self.action, {"recovery": "resend", "retry": {"attempts": 2}, "reason": "a test"}, must_contain="status")
+        self.client._ask("PUT", "/v1/actions/" + self.action, {"recovery": "resend", "retry": {"attempts": 2}, "reason": "a test"})
         other = flightd.Client(spool="", ttl=10)
         self.addCleanup(other.close)
 
@@ -1272,7 +1260,7 @@ class TestJobs(unittest.TestCase):
     def test_steps_of_a_saga(self):
         saga, calls = self.action, []
         definition = {"saga": saga, "steps": [{"name": "hotel", "action": saga + ".book", "undo": {"action": saga + ".cancel"}}, {"name": "pay", "needs": ["hotel"], "no_undo": True}]}
-        self.client._ask("PUT", f"/v1/sagas/{saga}/versions/1", definition, must_contain="saga")
+        self.client._ask("PUT", f"/v1/sagas/{saga}/versions/1", definition)
 
         @self.client.worker(saga + ".book")
         def book(job, input):
@@ -1287,7 +1275,7 @@ class TestJobs(unittest.TestCase):
         @self.client.worker(saga + ".cancel")
         def cancel(job, input):
             calls.append(("cancel", input["input"]))
-        self.client._ask("POST", "/v1/sagas:start", {"saga": saga, "id": "b-1", "input": {"cents": 5}}, must_contain="saga")
+        self.client._ask("POST", "/v1/sagas:start", {"saga": saga, "id": "b-1", "input": {"cents": 5}})
         with self.working():
             with self.assertRaises(flightd.Declined):
                 self.client.wait(saga, "b-1", timeout=30)
@@ -1469,7 +1457,7 @@ class TestProtocol(unittest.TestCase):
     @staticmethod
     def error(code, status=409, may_have_arrived=False, **problem):
         problem = {"code": code, "retryable": False, "flight_id": flightd._flight_id_for_key("default/test/1"), "nonce": "n", **problem}
-        e = flightd._error_from(status, "", json.dumps(problem).encode(), "")
+        e = flightd._error_from(status, "", json.dumps(problem).encode(), "", own=True)
         e._may_have_arrived = may_have_arrived
         return e
 
@@ -1490,12 +1478,6 @@ class TestProtocol(unittest.TestCase):
                 e = self.error(code, proposed=proposed)
                 self.assertEqual((flightd._is_final(e, alone), flightd._is_unproposed(e)), (want, proposed is False), (code, proposed, alone))
             self.assertEqual(flightd._is_final(flightd.Unavailable("nobody is there"), alone), alone)
-            for code in (*final, "in_doubt", "idempotency_in_flight"):
-                for proposed in (True, False):
-                    for name in ("flight_id", "nonce"):
-                        nameless = self.error(code, proposed=proposed, **{name: ""})
-                        self.assertFalse(flightd._is_final(nameless, alone), "it may be the answer to any open")
-                        self.assertFalse(flightd._is_unproposed(nameless))
 
     def test_action_for_a_listed_attempt(self):
         due = {"awaited": "nothing", "held": "nothing", "spooled": "nothing", "given up": "abandon"}
@@ -1579,7 +1561,7 @@ class TestProtocol(unittest.TestCase):
         for last, abandoned in [
             (KeyboardInterrupt(), True), (flightd.Error("of a later version"), True), ({"decision": "perhaps"}, True),
             (self.error("no_leader", 503), True), (busy(proposed=True), True), (busy(proposed=False), "left"),
-            (busy(proposed=False, nonce=""), True), (self.error("in_doubt", proposed=False), "left"),
+            (self.error("in_doubt", proposed=False), "left"),
             (busy(proposed=False, may_have_arrived=True), True), (self.error("in_doubt", proposed=True), False),
             (self.error("in_doubt", proposed=False, may_have_arrived=True), True), (self.error("input_invalid", 400), False),
             (self.error("input_invalid", 400, may_have_arrived=True), True), (flightd.Unavailable("nobody is there"), False),
@@ -2114,7 +2096,7 @@ class TestProtocol(unittest.TestCase):
             return {"session": session.id, "trust_ms": 9000, "open": [self.listed(flightd._nonce_id(f"{claim.text}.{id}"))]}
         worker = flightd._Worker(self.client, 1)
         session.end_claim(given_up, [])
-        others = [{**job(answered), name: "other"} for name in ("session", "nonce", "flight_id", "key", "decision")]
+        others = [{**job(answered), name: "other"} for name in ("flight_id", "key", "decision")]
         others += [None, {**job(answered), "key": 7}, {**job(answered), "decision": "verify", "age_ms": "x"}]  # one bad job does not spoil the answer
         (taken,) = worker._take(answered, {"jobs": [*others, job(answered)], "served_ms": 3000, "age_ms": 1000}, flightd._now())
         self.assertEqual(taken._policy["recovery"], "resend")
@@ -2271,7 +2253,6 @@ class TestProtocol(unittest.TestCase):
                 self.assertIsNot(f._nonce.session, session)
             self.assertEqual([v for v, _ in self.asked].count("sessions"), 2)
             self.assertEqual(len(self.left), left, "it is abandoned later, unless it was not listed after its not_after")
-        self.renewed(session, self.error("lease_lost", 410, session="another"), {"session": "own", "trust_ms": 1})
 
     def test_an_idle_session_is_closed(self):
         with self.once(self.proceed()) as f, f.effect():
@@ -2401,7 +2382,7 @@ class TestAccess(unittest.TestCase):
                 answer = test.answers.get(self.path, (200, {}, b'{"version":"1","deployment":"d"}'))
                 status, headers, body = answer(self) if callable(answer) else answer
                 self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                for name, value in {"Flightd-Echo": self.headers["Flightd-Echo"], **headers, "Content-Length": str(len(body))}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -2433,7 +2414,7 @@ class TestAccess(unittest.TestCase):
         return client
 
     def version(self, client):
-        return client._ask("GET", "/version", must_contain="version", tries=1)[0]["version"]
+        return client._ask("GET", "/version", tries=1)[0]["version"]
 
     def test_the_token_of_a_request(self):
         address = self.serve()
@@ -2539,6 +2520,22 @@ class TestAccess(unittest.TestCase):
         self.assertNotIn(CANARY, "".join(shown))
         self.assertEqual({token for _, token in self.asked}, {"Bearer " + CANARY})
 
+    def test_the_answer_to_another_request_counts_as_lost(self):
+        client, echoes, other = self.client(self.serve()), [], {"Flightd-Echo": "other"}
+        client._connect("")
+        problem = b'{"code":"in_doubt","retryable":false,"detail":"it may","flight_id":"fl_1","proposed":true}'
+        for status, body, text in ((409, problem, "is that to another request: in_doubt: it may"), (503, problem, "another request"),
+                                   (200, b"{}", "not from flightd"), (304, b"", "not from flightd"), (502, b"<html/>", "not from flightd"),
+                                   (408, b"", "not from flightd"), (404, b"<html/>", ""), (302, b"", "")):
+            answers = [(status, other, body)] * 2 + [(409, {}, problem)]
+            self.answers["/v1/flights:open"] = lambda request: echoes.append(request.headers["Flightd-Echo"]) or answers.pop(0)
+            for tries, code in ((1, "unreachable"), (2, "in_doubt")):
+                with self.subTest(status=status, tries=tries), self.assertRaises(flightd.Error) as caught:
+                    client._ask("POST", "/v1/flights:open", {}, tries=tries)
+                self.assertEqual((caught.exception.code, caught.exception._may_have_arrived), (code, True) if text else ("internal", False))
+                self.assertIn(text if tries == 1 else "", str(caught.exception))
+        self.assertEqual((len(echoes), len(set(echoes))), (22, 22), "each try has a value of its own")
+
     def test_a_redirect_is_not_followed(self):
         target = self.serve()
         self.answers["/version"] = (307, {"Location": target + "/elsewhere"}, b"")
@@ -2557,11 +2554,11 @@ class TestAccess(unittest.TestCase):
         self.answers["/version"] = answer
         with mock.patch.object(flightd.time, "sleep") as sleep:
             client = self.client(self.serve())
-            self.assertEqual(client._ask("GET", "/version", must_contain="version")[0]["version"], "1")
+            self.assertEqual(client._ask("GET", "/version")[0]["version"], "1")
         self.assertEqual([call.args[0] for call in sleep.call_args_list], [1.0, 1.0])
         self.answers["/version"] = (429, {"Retry-After": "60"}, b'{"code":"quota_exceeded","retryable":true}')
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("GET", "/version", must_contain="version")
+            client._ask("GET", "/version")
         self.assertEqual(caught.exception.code, "quota_exceeded")
 
     def test_a_report_of_another_form_stays(self):
@@ -2612,20 +2609,20 @@ class TestAccess(unittest.TestCase):
         for ca in ("", self.path("other-ca")):
             client = self.client(address, ca_file=ca, retry_timeout=600.0)
             with self.assertRaisesRegex(flightd.Unavailable, "certificate of https://127.*not trusted.*set FLIGHTD_CA_FILE"):
-                client._ask("GET", "/version", must_contain="version")
+                client._ask("GET", "/version")
         with self.assertRaisesRegex(flightd.Unavailable, "not trusted.*127.0.0.1") as caught:
             self.version(self.client(server("elsewhere"), ca_file=self.path("ca")))
         self.assertNotIn("FLIGHTD_CA_FILE", str(caught.exception))
         self.issue("server-2", "-addext", "subjectAltName=IP:127.0.0.1", ca="other-ca")
         both = self.client(server("server-2") + "," + address, ca_file=self.path("ca"))
-        self.assertEqual(both._ask("GET", "/version", must_contain="version")[0]["version"], "1", "by the next server")
+        self.assertEqual(both._ask("GET", "/version")[0]["version"], "1", "by the next server")
 
         address = server("server", cafile=self.path("ca"))
         self.issue("other", ca="other-ca")
         for cert in (None, (self.path("other"), self.path("other.key"))):
             client = self.client(address, ca_file=self.path("ca"), client_cert=cert, retry_timeout=600.0)
             with self.assertRaisesRegex(flightd.Unavailable, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY"):
-                client._ask("GET", "/version", must_contain="version")
+                client._ask("GET", "/version")
         alert = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required (_ssl.c:1)")
         with mock.patch.object(flightd._Server, "_send", side_effect=alert), self.assertRaises(flightd.Unavailable) as caught:
             self.version(self.client(address))
