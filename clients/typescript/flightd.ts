@@ -264,11 +264,11 @@ const REPORT_REJECTED_CODES = ["idempotency_key_invalid", "input_invalid", "not_
 const NO_SERVER_HINT = "start a server with `flightd dev`, or set FLIGHTD_ADDR to the address of a running one";
 
 /**
- * Returns the error for an answer. An answer that is not a problem document of flightd comes from other software, a proxy
- * perhaps, which cannot know whether the request was executed; only its 3xx or 4xx (but 408) says that no server received the
- * request. A problem document about another flight or nonce than the requested one proves nothing, either.
+ * Returns the error for an answer; own: it repeats the Flightd-Echo of its request. An answer that is not a problem document of
+ * flightd comes from other software, a proxy perhaps, which cannot know whether the request was executed; only its 3xx or 4xx
+ * (but 304 and 408) says that no server received the request. The answer to another request proves nothing, either.
  */
-function errorFrom(status: number, retryAfter: string, text: string, server: string, flightId?: string, nonce?: string): FlightdError {
+function errorFrom(status: number, retryAfter: string, text: string, server: string, own: boolean): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
@@ -276,13 +276,11 @@ function errorFrom(status: number, retryAfter: string, text: string, server: str
   } catch { /* not JSON */ }
   // Other problem documents may have a code, too, but no field "retryable".
   const ours = typeof problem["code"] === "string" && typeof problem["retryable"] === "boolean";
-  const otherFlight = ours && flightId !== undefined && (flightIdOf(problem) || flightId) !== flightId;
-  const otherNonce = ours && nonce !== undefined && (problem["nonce"] || nonce) !== nonce;
-  if (!ours || otherFlight || otherNonce) {
-    const other = otherFlight ? "is about another flight" : otherNonce ? "is that to another open of the flight" : "is not from flightd";
-    const detail = `answer ${status} ${other}: ${text.slice(0, 200)}`;
+  if (!ours || !own) {
+    const detail = ours ? `the answer is that to another request: ${problem["code"]}: ${problem["detail"] ?? ""}`
+      : `answer ${status} is not from flightd: ${text.slice(0, 200)}`;
     const hint = `check that FLIGHTD_ADDR names a flightd server; the request was sent to ${server}`;
-    const outcomeUnknown = ours || status < 300 || status >= 500 || status === 408;
+    const outcomeUnknown = ours || status < 300 || status >= 500 || status === 304 || status === 408;
     problem = { code: outcomeUnknown ? "unreachable" : "internal", retryable: true, detail, hint };
   }
   problem["status"] = status;
@@ -296,73 +294,14 @@ function errorFrom(status: number, retryAfter: string, text: string, server: str
   return new (BY_CODE[code] ?? FlightdError)(message, code, problem);
 }
 
-/** The required fields of the answer to an open, by decision. */
-const REQUIRED_FIELDS: Record<string, string[]> = {
-  replay: ["flight"], proceed: ["flight_id", "fencing_token", "session", "trust_ms"], verify: ["flight_id", "verification", "session"],
-};
-
-/**
- * Reports whether the data is flightd's answer to this request. The answer must name the flight or session of the request:
- * a proxy that mixes up answers could otherwise let a caller act without an attempt, or two callers of one flight by one
- * answer. Older servers do not name the nonce.
- */
-function isAnswer(data: Buffer, route: string, o: AskOptions): boolean {
-  if (o.lines !== undefined) {
-    try {
-      const lines = data.toString().trimEnd().split("\n").map((line) => JSON.parse(line).line);
-      return lines.length === o.lines && lines.every((line, i) => line === i + 1);
-    } catch {
-      return false;
-    }
-  }
-  if (o.mustContain.startsWith("sha256:")) return digestOf(data) === o.mustContain; // the digest of a receipt: no other bytes match
-  try {
-    const answer = JSON.parse(data.toString());
-    if (!answer || typeof answer !== "object" || !(o.mustContain in answer)) return false;
-    if (o.mustContain === "nonce") return answer.nonce === o.nonce && !("decision" in answer); // to an abandon; an open's has it, too
-    if (o.mustContain === "state") return answer.id === route.split("/")[3] && (!o.report || showsReport(answer, o.report));
-    if (o.mustContain === "status") return flightIdOf(answer) === o.flightId; // of a submission
-    if (o.mustContain === "jobs") return answer.nonce === o.nonce && Array.isArray(answer.jobs);
-    if (o.mustContain === "session") { // a new one; that of another caller would end with its work
-      return Boolean(answer.session) && answer.nonce === o.nonce && !("decision" in answer);
-    }
-    if (o.mustContain === "trust_ms") { // the answer to an open has this field, too
-      return answer.session === decodeURIComponent(route.split("/")[3] ?? "") && !("decision" in answer);
-    }
-    return o.mustContain !== "decision" || (REQUIRED_FIELDS[String(answer.decision)] ?? []).every((field) => field in answer) &&
-      (o.flightId === undefined || o.flightId === flightIdOf(answer)) && (o.nonce === undefined || (answer.nonce || o.nonce) === o.nonce);
-  } catch {
-    return false;
-  }
-}
-
-/** What is known of a report that is sent. An attempt of 0 is not known. */
-interface SentReport { attempt: number; outcome: string }
-
-/**
- * Reports whether an answer shows that the ledger has the report: the receipt or the evidence names it, its newest attempt
- * has this outcome, or the flight has ended. Any other flight is the answer to another request. A report can still settle a
- * flight in doubt. A restored ledger may not know the attempt of a report that it has.
- * @internal
- */
-export function showsReport(flight: Json, report: SentReport): boolean {
-  const last = flight["last_attempt"];
-  if (report.attempt !== 0 && flight["receipt"]?.attempt === report.attempt) return true;
-  if ((flight["evidence"] ?? []).some((e: Json) => e["outcome"] === report.outcome && [0, e["attempt"]].includes(report.attempt))) return true;
-  if (last && report.attempt !== 0 && last.attempt !== report.attempt) return false;
-  return ENDED_STATES.includes(flight["state"]) || (Boolean(last?.outcome) && [last.outcome, "unknown"].includes(report.outcome));
-}
-
 /**
  * Reports whether an error leaves nothing open under the nonce, now or later. only says that every other request with the
  * nonce was answered without a proposal. See docs/protocol.md, rule 6.
  * @internal
  */
 export function isFinal(e: FlightdError, only: boolean): boolean {
-  if (["idempotency_conflict", "expired", "open_expired"].includes(e.code)) return isOwnProblem(e);
-  if (e.code === "in_doubt" || e.code === "idempotency_in_flight") {
-    return isOwnProblem(e) && e.code === "in_doubt" && e.problem["proposed"] === true;
-  }
+  if (["idempotency_conflict", "expired", "open_expired"].includes(e.code)) return true;
+  if (e.code === "in_doubt" || e.code === "idempotency_in_flight") return e.code === "in_doubt" && e.problem["proposed"] === true;
   const status: number = e.problem["status"] ?? 0;
   const unprocessed = status >= 300 && status < 500 && ![408, 409, 410, 429].includes(status); // rejected before it was executed
   return only && (unprocessed || e.code === "unreachable"); // no server was reached
@@ -374,11 +313,8 @@ export function isFinal(e: FlightdError, only: boolean): boolean {
  * @internal
  */
 export function isUnproposed(e: FlightdError): boolean {
-  return ["in_doubt", "idempotency_in_flight"].includes(e.code) && isOwnProblem(e) && e.problem["proposed"] === false;
+  return ["in_doubt", "idempotency_in_flight"].includes(e.code) && e.problem["proposed"] === false;
 }
-
-/** Reports whether a problem names flight and nonce. errorFrom has rejected problems that name others. */
-function isOwnProblem(e: FlightdError): boolean { return Boolean(flightIdOf(e.problem) && e.problem["nonce"]); }
 
 /**
  * Returns the action for an attempt that a renewal lists as open, given the state of its nonce. An attempt that may have
@@ -391,15 +327,20 @@ export function listedActionFor(state: string, listedBefore: boolean): "nothing"
   return ["awaited", "held", "spooled"].includes(state) || !listedBefore ? "nothing" : "report";
 }
 
-function digestOf(data: Uint8Array): string { return "sha256:" + createHash("sha256").update(data).digest("hex"); }
-
-/** Returns the id of the flight that an answer to an open, or a problem document, is about. */
-function flightIdOf(answer: Json): unknown { return answer["flight"] ? answer["flight"].id : answer["flight_id"]; }
-
-/** Returns the id of the flight that a request is about, or undefined if it is about none. */
-function expectedFlightId(route: string, o: AskOptions): string | undefined {
-  return o.flightId ?? (route.startsWith("/v1/flights/") ? route.split("/")[3] : undefined);
+/** Returns the error for an answer of flightd that has lost a part, or that an older client cannot read. */
+function unreadable(why: string): Unavailable {
+  return Object.assign(new Unavailable(`the server's answer cannot be read: ${why}`, "unreachable"), { mayHaveArrived: true });
 }
+
+function readJson(text: string): any {
+  try {
+    return parseJson(text);
+  } catch (e) {
+    throw unreadable(textOf(e));
+  }
+}
+
+function digestOf(data: Uint8Array): string { return "sha256:" + createHash("sha256").update(data).digest("hex"); }
 
 // An attempt ends as not_done, which claims that nothing happened, only by:
 //   one of these statuses, or 3xx to a safe method, if no redirect of an unsafe method was followed    throwForStatus
@@ -812,8 +753,8 @@ class Session {
     if (this.isOver()) return this.close();
     try {
       await this.renew();
-    } catch (e) { // an answer that cannot be decoded, or is that to another renewal, must not end the renewals
-      if (e instanceof LeaseLost && e.problem["session"] === this.id) {
+    } catch (e) { // an answer that cannot be decoded must not end the renewals
+      if (e instanceof LeaseLost) {
         this.markLost();
         return this.close(true);
       }
@@ -843,7 +784,7 @@ class Session {
     const listed: Json[] = [];
     for (let more = true; more;) {
       const { json, sentAt } = await this.client.ask("POST", `${this.route}renew`, request,
-        { mustContain: "trust_ms", timeoutMs: Math.max(this.intervalMs / 2, 1000), tries: 1 });
+        { timeoutMs: Math.max(this.intervalMs / 2, 1000), tries: 1 });
       this.trust.extend(sentAt, json["trust_ms"]);
       for (const nonce of nonces) {
         if (nonce.attempt && (json["cancel_requested"] ?? []).includes(nonce.attempt.flight.flightId)) nonce.attempt.cancel();
@@ -866,9 +807,7 @@ class Session {
     this.listedBefore = new Set();
     for (const attempt of listed) {
       const nonce = this.nonces.get(attempt["nonce"]) ?? this.nonceOfClaim(attempt);
-      const flightId: string = attempt["flight_id"];
       const state = !nonce || (nonce.state === "spooled" && !nonce.hasSpooledReport()) ? "unknown" : nonce.state;
-      if (flightId !== flightIdForKey(attempt["key"]) || (nonce && nonce.call.id !== flightId)) continue;
       if (!["awaited", "held", "spooled"].includes(state)) this.listedBefore.add(attempt["nonce"]);
       const action = listedActionFor(state, before.has(attempt["nonce"]));
       if (action === "abandon" && nonce && !nonce.abandoning) void this.client.abandonInBackground(nonce);
@@ -876,8 +815,7 @@ class Session {
       this.retire(); // if the report does not end the attempt, the end of the session does
       const report = nonce?.report ?? { fencing_token: attempt["fencing_token"], key: attempt["key"], outcome: "unknown",
         error: "the holder of the session has no record of the attempt" };
-      await this.client.ask("POST", `/v1/flights/${flightId}/report`, report,
-        { mustContain: "state", report: { attempt: attempt["attempt"], outcome: report["outcome"] }, timeoutMs: 1000, tries: 1 })
+      await this.client.ask("POST", `/v1/flights/${attempt["flight_id"]}/report`, report, { timeoutMs: 1000, tries: 1 })
         .catch(() => undefined);
     }
   }
@@ -895,7 +833,7 @@ class Session {
     if (this.oneShot || lost || this.all().some((n) => n.needsSession && n.state === "spooled")) return;
     for (const last of [false, true]) {
       try {
-        await this.client.ask("POST", `${this.route}close`, {}, { mustContain: "", timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
+        await this.client.ask("POST", `${this.route}close`, {}, { timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
         return;
       } catch (e) {
         if (last || !(e instanceof FlightdError) || e.code !== "session_in_use") return;
@@ -1277,8 +1215,7 @@ class Attempt {
   }
 }
 
-const ENDED_STATES = ["succeeded", "failed", "cancelled", "expired"];
-const DECIDED_STATES = [...ENDED_STATES, "in_doubt", "awaiting_approval"];
+const DECIDED_STATES = ["succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval"];
 
 function receiptOf(r: Json): Receipt {
   const kind: string = r["content_type"] ?? "";
@@ -1411,7 +1348,7 @@ class Call<T, I> {
       } catch (e) {
         if (!(e instanceof Busy || e instanceof LeaseLost || e instanceof Fenced || e instanceof Unavailable)) throw e;
         this.options.signal?.throwIfAborted();
-        if (e instanceof LeaseLost && e.problem["nonce"]) this.nonce.session?.markLost();
+        if (e instanceof LeaseLost && e.problem["status"]) this.nonce.session?.markLost();
         failures = e instanceof Busy ? 0 : failures + 1;
         // The estimate of ledger time was wrong; the answer has corrected it.
         const expired = e.code === "open_expired" && failures <= 3;
@@ -1460,8 +1397,7 @@ class Call<T, I> {
     let answer: Answer;
     try {
       answer = await this.client.ask("POST", route, body,
-        { mustContain: "decision", flightId: this.id, nonce: nonce.text, timeoutMs: wait + TRY_TIMEOUT_MS,
-          signal: this.options.signal, ...(this.job ? {} : { until: this.until }) });
+        { timeoutMs: wait + TRY_TIMEOUT_MS, signal: this.options.signal, ...(this.job ? {} : { until: this.until }) });
       this.client.adaptOpenMargin(false);
     } catch (e) {
       if (!(e instanceof FlightdError) || e === this.options.signal?.reason) throw e; // no server has answered
@@ -1469,7 +1405,7 @@ class Call<T, I> {
       if (isFinal(e, only)) nonce.become("final");
       else if (only && isUnproposed(e)) nonce.mayHaveArrived = false;
       this.client.adaptOpenMargin(e.code === "open_expired");
-      if (!(e instanceof Failed) || e.problem["flight"]?.id !== this.id) throw e;
+      if (!(e instanceof Failed) || !e.problem["flight"]) throw e;
       answer = { json: { decision: "replay", flight: e.problem["flight"] }, sentAt: nonce.madeAt }; // it failed
     }
     if (answer.json["decision"] === "replay") nonce.become("final");
@@ -1495,10 +1431,9 @@ class Call<T, I> {
     const { action, id } = this.request;
     const body = { action, id, nonce: nonce.text, not_after: nonce.notAfter, reason: "its caller gave up before the effect" };
     try {
-      await this.client.ask("POST", "/v1/flights:abandon", body,
-        { mustContain: "nonce", flightId: this.id, nonce: nonce.text, timeoutMs, retryTimeoutMs: timeoutMs });
+      await this.client.ask("POST", "/v1/flights:abandon", body, { timeoutMs, retryTimeoutMs: timeoutMs });
     } catch (e) { // also an answer that cannot be decoded
-      if (!(e instanceof FlightdError && isOwnProblem(e) && reportResultOf(e, this.id) === "rejected")) return false;
+      if (reportResultOf(e) !== "rejected") return false;
     }
     nonce.abandoning = false;
     nonce.settled = true;
@@ -1629,7 +1564,7 @@ class Call<T, I> {
   private async afterFence(f: Flight<I>, fenced: Fenced, error: unknown): Promise<Result<T>> {
     let flight: Json;
     try {
-      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`, undefined, { mustContain: "state" })).json;
+      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`)).json;
     } catch {
       throw fenced;
     }
@@ -1706,17 +1641,7 @@ export interface ClientOptions {
 }
 
 interface AskOptions {
-  /** a field of every answer of flightd to this request, or the digest of its bytes; other answers are not from flightd */
-  mustContain: string;
-  /** id of the flight, if the route does not name it */
-  flightId?: string;
-  /** lines of the answer to a submission of many jobs */
-  lines?: number;
   headers?: Record<string, string>;
-  /** of an open: the answer must name it */
-  nonce?: string;
-  /** the report that is sent: the answer must show it */
-  report?: SentReport;
   timeoutMs?: number;
   /** time for retries; the client's by default */
   retryTimeoutMs?: number;
@@ -1832,7 +1757,7 @@ export class Client {
   async get(name: string, id: string): Promise<Json | undefined> {
     const flightId = flightIdForKey(`${this.namespace}/${nameOf("action", name)}/${nameOf("id", id)}`);
     try {
-      return (await this.ask("GET", `/v1/flights/${flightId}`, undefined, { mustContain: "state" })).json;
+      return (await this.ask("GET", `/v1/flights/${flightId}`)).json;
     } catch (e) {
       if (e instanceof FlightdError && e.code === "not_found" && e.problem["flight_id"]) return undefined; // else it is about the path
       throw e;
@@ -1844,10 +1769,9 @@ export class Client {
    * Conflict for another input, and Unavailable.
    */
   async submit(name: string, id: string, input?: unknown, options: JobOptions = {}): Promise<Submitted> {
-    const flightId = flightIdForKey(`${this.namespace}/${name}/${id}`);
     await this.declare(name);
     const request = this.jobRequest(name, id, input, options);
-    const { json } = await this.ask("POST", "/v1/flights:submit", request, { mustContain: "status", flightId });
+    const { json } = await this.ask("POST", "/v1/flights:submit", request);
     if (json["warning"]) this.log(`${name}/${id}: ${json["warning"]}`);
     return { status: json["status"], key: json["flight"].key, warning: json["warning"] ?? "" };
   }
@@ -1863,9 +1787,12 @@ export class Client {
     let bytes = 0;
     const flush = async (): Promise<void> => {
       const { data } = await this.askRaw("POST", "/v1/flights:submit", lines.join("\n"),
-        { mustContain: "status", lines: lines.length, headers: { "Content-Type": "application/x-ndjson" }, timeoutMs: 60_000 });
-      for (const line of data.toString().trimEnd().split("\n")) {
-        const { status } = JSON.parse(line);
+        { headers: { "Content-Type": "application/x-ndjson" }, timeoutMs: 60_000 });
+      const answers = data.toString().trimEnd().split("\n").map((line): Json => readJson(line));
+      if (answers.length !== lines.length || answers.some((a, i) => a["line"] !== i + 1)) {
+        throw unreadable(`it does not have the ${lines.length} lines of the request; submit all again`);
+      }
+      for (const { status } of answers) {
         const word = status === "idempotency_conflict" ? "conflict" : String(status);
         counts[word] = (counts[word] ?? 0) + 1;
       }
@@ -1908,7 +1835,7 @@ export class Client {
     for (let seen = "", state = ""; ;) {
       const asked = performance.now();
       const seconds = Math.max(0, Math.min(30, Math.trunc((until - asked) / 1000)));
-      const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { mustContain: "state", until,
+      const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { until,
         retryTimeoutMs: Math.max(this.retryTimeoutMs, until - asked), timeoutMs: 1000 * seconds + TRY_TIMEOUT_MS, headers: { "If-None-Match": `"${seen}"`, Prefer: `wait=${seconds}` } });
       if (json && DECIDED_STATES.includes(json["state"]) && json["state"] !== "awaiting_approval") return new Call<T, unknown>(this, key, {}, {}).resultOf(json);
       seen = json?.["version"] ?? seen;
@@ -1931,7 +1858,7 @@ export class Client {
   async declare(name: string): Promise<PolicyDiffers | undefined> {
     const own = this.policies.get(name);
     if (!own || own.status || Object.keys(own.policy).length === 0) return own?.differs;
-    const { json } = await this.ask("POST", `/v1/actions/${encodeURIComponent(name)}/declare`, own.policy, { mustContain: "status" });
+    const { json } = await this.ask("POST", `/v1/actions/${encodeURIComponent(name)}/declare`, own.policy);
     const differences = (json["differences"] ?? []) as Json[];
     const textOfOne = (d: Json): string => `${d["field"]} is ${d["own"] || "not set"} here, and ${d["document"] || "not set"} in the document`;
     for (const d of differences) {
@@ -2004,10 +1931,9 @@ export class Client {
   }
 
   private async makeSession(): Promise<void> {
-    const nonce = randomBytes(16).toString("base64url");
     try {
-      this.session = new Session(this, await this.ask("POST", "/v1/sessions", { ...this.ttl, owner: this.owner(), nonce },
-        { mustContain: "session", nonce, tries: this.servers.length }));
+      const request = { ...this.ttl, owner: this.owner() };
+      this.session = new Session(this, await this.ask("POST", "/v1/sessions", request, { tries: this.servers.length }));
       ending.add(this);
     } catch (e) {
       if (!(e instanceof Unavailable)) throw e;
@@ -2049,12 +1975,12 @@ export class Client {
   /**
    * Sends a request until a server answers it. A repeat is harmless on each route: by the nonce, by the token, or because
    * the request changes nothing. It throws the error of a problem document, or Unavailable if no server answers within
-   * retryTimeoutMs. An answer without mustContain is not from flightd and counts as no answer.
+   * retryTimeoutMs. An answer that does not repeat the Flightd-Echo of the request counts as no answer.
    * @internal
    */
-  async ask(method: string, route: string, body: Json | string | undefined, options: AskOptions): Promise<Answer> {
+  async ask(method: string, route: string, body?: Json | string, options: AskOptions = {}): Promise<Answer> {
     const { data, sentAt } = await this.askRaw(method, route, body, options);
-    return { json: parseJson(data.toString()), sentAt };
+    return { json: readJson(data.toString()), sentAt };
   }
 
   private async askRaw(method: string, route: string, body: Json | string | undefined,
@@ -2148,15 +2074,15 @@ export class Client {
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sentAt = now();
     const text = typeof body === "object" ? jsonOf(body).text : body;
+    // A proxy may give the answer to another request, and other software does not know the header.
+    const echo = headers["Flightd-Echo"] = randomBytes(16).toString("base64url");
     const answer = await exchange(this.#agents, server + route, method, headers, text, signal);
-    const data = answer.data;
-    const unchanged = answer.status === 304 && o.headers !== undefined;
-    const failure = unchanged ? undefined : answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))
-      ? errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o), o.nonce)
-      : undefined;
+    const own = answer.headers["flightd-echo"] === echo;
+    const failure = own && (answer.status < 300 || answer.status === 304) ? undefined
+      : errorFrom(answer.status, answer.headers["retry-after"] ?? "", answer.data.toString(), server, own);
     this.noteAnswer(route, index, probe, answer, failure);
     if (failure) throw failure;
-    return { data: unchanged ? Buffer.from("null") : data, sentAt };
+    return { data: answer.status === 304 ? Buffer.from("null") : answer.data, sentAt };
   }
 
   /**
@@ -2182,7 +2108,7 @@ export class Client {
   }
 
   private async readDeployment(until: number | undefined): Promise<void> {
-    const { json } = await this.ask("GET", "/version", undefined, { mustContain: "version", ...(until === undefined ? {} : { until }) });
+    const { json } = await this.ask("GET", "/version", undefined, until === undefined ? {} : { until });
     const found = String(json["deployment"] || "-"); // older servers do not name it
     this.deployment = this.options.deployment || process.env["FLIGHTD_DEPLOYMENT"] || found;
     this.noteLedgerMs(this.deployment === found ? json["ledger_time"] : 0);
@@ -2340,8 +2266,9 @@ export class Client {
 
   /** @internal */
   async receiptBody(flightId: string, receipt: Receipt): Promise<Uint8Array> {
-    const o = { mustContain: receipt.truncated ? "" : receipt.digest }; // the digest of the whole body cannot check a part
-    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, o)).data);
+    const { data } = await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, {});
+    if (!receipt.truncated && digestOf(data) !== receipt.digest) throw unreadable("it is not the whole receipt");
+    return new Uint8Array(data);
   }
 
   /**
@@ -2351,16 +2278,15 @@ export class Client {
   async recordReport(nonce: Nonce, f: Flight, report: Json, value: unknown): Promise<Json> {
     nonce.report = report;
     const route = `/v1/flights/${f.flightId}/report`;
-    const sent: SentReport = { attempt: f.attempt, outcome: report["outcome"] };
     const started = performance.now();
     let failure: unknown;
     try {
       const { json } = await this.ask("POST", route, report,
-        { mustContain: "state", report: sent, timeoutMs: Math.min(FIRST_REPORT_TIMEOUT_MS, this.reportWaitMs), tries: 1 });
+        { timeoutMs: Math.min(FIRST_REPORT_TIMEOUT_MS, this.reportWaitMs), tries: 1 });
       nonce.endReport(true);
       return json;
     } catch (e) {
-      if (reportResultOf(e, f.flightId) === "accepted") {
+      if (reportResultOf(e) === "accepted") {
         nonce.endReport(true);
         throw e;
       }
@@ -2368,16 +2294,16 @@ export class Client {
     }
     // Once the report is on disk, the next client sends it if this process dies.
     const name = nonce.file = await this.spool.store(this.deployment, f.key, JSON.stringify(report));
-    if (reportResultOf(failure, f.flightId) === "later") {
+    if (reportResultOf(failure) === "later") {
       const left = Math.max(10, this.reportWaitMs - (performance.now() - started));
       try {
         const timeoutMs = Math.min(Math.max(1000, left), REPORT_TRY_TIMEOUT_MS);
-        const { json } = await this.ask("POST", route, report, { mustContain: "state", report: sent, timeoutMs, retryTimeoutMs: left });
+        const { json } = await this.ask("POST", route, report, { timeoutMs, retryTimeoutMs: left });
         await this.spool.remove(name);
         nonce.endReport(true);
         return json;
       } catch (e) {
-        if (reportResultOf(e, f.flightId) === "accepted") {
+        if (reportResultOf(e) === "accepted") {
           await this.spool.remove(name);
           nonce.endReport(true);
           throw e;
@@ -2386,7 +2312,7 @@ export class Client {
       }
     }
     let where: string;
-    if (reportResultOf(failure, f.flightId) === "rejected") {
+    if (reportResultOf(failure) === "rejected") {
       where = `a person must inspect its report: ${await this.spool.quarantine(name, failure)}`;
     } else {
       where = this.spool.describePlace(name);
@@ -2425,13 +2351,10 @@ export class Client {
       }
       // The bytes are sent unchanged: decoding and encoding them again could change the receipt.
       const report = Buffer.from(entry.report, "base64").toString();
-      const flightId = flightIdForKey(entry.key);
       try {
-        const { outcome } = JSON.parse(report) as Json;
-        await this.ask("POST", `/v1/flights/${flightId}/report`, report,
-          { mustContain: "state", report: { attempt: 0, outcome }, timeoutMs: 5000, tries: 1 });
+        await this.ask("POST", `/v1/flights/${flightIdForKey(entry.key)}/report`, report, { timeoutMs: 5000, tries: 1 });
       } catch (e) {
-        const result = reportResultOf(e, flightId);
+        const result = reportResultOf(e);
         if (result === "rejected") {
           await this.spool.quarantine(name, e);
           continue;
@@ -2450,12 +2373,12 @@ export class Client {
 }
 
 /**
- * Returns the fate of a report: accepted, as the outcome or as evidence; later; or rejected for good. An answer about another
- * flight, or with a code that the report route never sends, belongs to another request.
+ * Returns the fate of a report: accepted, as the outcome or as evidence; later; or rejected for good. The report route rejects
+ * with few codes, and names the flight.
  * @internal
  */
-export function reportResultOf(e: unknown, flightId: string): "accepted" | "later" | "rejected" {
-  if (!(e instanceof FlightdError) || e.flightId !== flightId) return "later";
+export function reportResultOf(e: unknown): "accepted" | "later" | "rejected" {
+  if (!(e instanceof FlightdError) || !e.flightId) return "later";
   if (e instanceof Fenced) return "accepted";
   return REPORT_REJECTED_CODES.includes(e.code) ? "rejected" : "later";
 }
@@ -3108,17 +3031,16 @@ export class Worker {
     const request = { session: session.id, nonce: claim.text, not_after: claim.notAfter, actions: [...this.handlers.keys()], slots,
       without_look_up: [...this.handlers].filter(([, h]) => !h.lookUp).map(([name]) => name),
       wait_ms: CLAIM_WAIT_MS, owner: client.owner() };
-    const o = { mustContain: "jobs", nonce: claim.text };
     try {
-      const answer = await client.ask("POST", "/v1/flights:claim", request, { ...o, timeoutMs: CLAIM_WAIT_MS + TRY_TIMEOUT_MS, signal })
+      const answer = await client.ask("POST", "/v1/flights:claim", request, { timeoutMs: CLAIM_WAIT_MS + TRY_TIMEOUT_MS, signal })
         .catch((e: unknown) => { // the worker stops: ask once more, without a wait, for what was handed out meanwhile
           if (!signal.aborted) throw e;
-          return client.ask("POST", "/v1/flights:claim", { ...request, wait_ms: 0 }, { ...o, timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
+          return client.ask("POST", "/v1/flights:claim", { ...request, wait_ms: 0 }, { timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
         });
       client.adaptOpenMargin(false);
       const jobs = (answer.json["jobs"] as Json[]).flatMap((given) => {
         try {
-          return this.jobOf(claim, session, given, answer);
+          return this.jobOf(claim, given, answer);
         } catch (e) { // the other jobs are performed
           client.log(`a job cannot be read by this client, and is given back: ${String(given?.["key"])}: ${textOf(e)}`);
           return [];
@@ -3135,10 +3057,8 @@ export class Worker {
   }
 
   /** Returns a job of an answer; none for one that this process cannot perform, which is abandoned when a renewal lists it. */
-  private jobOf(claim: Claim, session: Session, given: Json, { json, sentAt }: Answer): Call<any, any>[] {
-    const flightId: string = given["flight_id"];
-    const own = given["nonce"] === `${claim.text}.${flightId}` && given["session"] === session.id;
-    if (!own || flightId !== flightIdForKey(String(given["key"])) || !["proceed", "verify"].includes(given["decision"])) {
+  private jobOf(claim: Claim, given: Json, { json, sentAt }: Answer): Call<any, any>[] {
+    if (given["flight_id"] !== flightIdForKey(String(given["key"])) || !["proceed", "verify"].includes(given["decision"])) {
       this.client.log(`a job is given back: this client cannot read it: ${given["key"]}`);
       return [];
     }
