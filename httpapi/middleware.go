@@ -96,14 +96,14 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 		h := w.Header()
 		h[wire.HeaderRequestID] = []string{ro.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
-		if bad := setEcho(h, r); bad != nil {
-			ro.writeError(w, r, bad)
-			return
-		}
 		if ro.ledger != nil {
 			answer := &answerWriter{ResponseWriter: w, request: r, replaceAnswer: ro.replaceAnswer, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}, answers: ro.answers}
 			defer answer.share.release()
 			w = answer
+		}
+		if bad := setEcho(h, r); bad != nil {
+			ro.writeError(w, r, bad)
+			return
 		}
 		if !cleanPath(r) {
 			ro.writeError(w, r, &wire.Invalid{Code: wire.NotFound,

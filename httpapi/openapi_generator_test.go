@@ -59,7 +59,7 @@ const (
 const optional = ".maybe"
 
 // commonHeaders are the request headers of every operation.
-var commonHeaders = []string{wire.HeaderRequestID, "Traceparent", wire.HeaderDeployment, wire.HeaderIndex}
+var commonHeaders = []string{wire.HeaderRequestID, wire.HeaderEcho, "Traceparent", wire.HeaderDeployment, wire.HeaderIndex}
 
 // otherTypes are the types of the routes that read and write HTTP themselves. The operations in the document name them.
 var otherTypes = []any{

@@ -68,6 +68,7 @@ func (f *fakeAPI) seen() []string {
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
 	body, _ := io.ReadAll(r.Body)
 	if r.URL.Path != "/version" {
 		f.requests = append(f.requests, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))

@@ -45,8 +45,8 @@
 //     first token counts like its own. Of every other report of an earlier store epoch, a success becomes the receipt of a
 //     flight without one, or raises overlap; an unknown puts a flight without a receipt in doubt, at the latest when its
 //     open attempt ends without one; the rest is evidence.
-//  12. An answer counts only for the request whose random value it repeats. A proxy may give it to another request, or again
-//     to a later one: then it counts as lost.
+//  12. An answer repeats the random value of its request, and counts for no other one. A proxy may give it to another request:
+//     then it counts as lost.
 //
 // # The properties
 //
