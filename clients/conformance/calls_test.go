@@ -81,7 +81,7 @@ func openLost(t *trial) {
 
 // openIncomplete: a server that has not received the whole open is asked again.
 func openIncomplete(t *trial) {
-	t.proxy.failOnce(":open", fault{cut: true, canned: &cannedAnswer{408, "application/problem+json", `{"code":"request_incomplete","status":408,"retryable":true}`}})
+	t.proxy.failOnce(":open", fault{cut: true, own: true, canned: &cannedAnswer{408, "application/problem+json", `{"code":"request_incomplete","status":408,"retryable":true}`}})
 	t.requireAnswer(t.driver().do(t.call()), "executed")
 	t.requireOneEffect(1)
 }
@@ -373,7 +373,7 @@ func pinnedDeployment(t *trial) {
 func rejectedWhileAnotherIsDown(t *trial) {
 	other := newProxy(t.T, t.server)
 	other.setFaults(func(string) fault {
-		return fault{cut: true, canned: &cannedAnswer{401, "application/problem+json", `{"code":"unauthenticated","status":401,"retryable":false}`}}
+		return fault{cut: true, own: true, canned: &cannedAnswer{401, "application/problem+json", `{"code":"unauthenticated","status":401,"retryable":false}`}}
 	})
 	addresses := []string{other.url, t.proxy.url}
 	for range addresses {

@@ -106,7 +106,7 @@ func nextServerAfter(t *trial, code string) {
 	c, address := t.newCluster("a", "a", "b")
 	page := cannedAnswer{503, "application/problem+json", fmt.Sprintf(`{"code":%q,"status":503,"retryable":true,"retry_after_ms":5000}`, code)}
 	// The request of a leader that was lost may have been executed.
-	c.nodes[0].failUntil(":open", fault{cut: code != "leader_lost", canned: &page})
+	c.nodes[0].failUntil(":open", fault{cut: code != "leader_lost", own: true, canned: &page})
 	d := t.driver(func(s *setup) { s.Address = address })
 	t.requireAnswer(d.do(t.call()), "executed")
 	require.False(t, t.requireOneEffect(1).Tainted)
@@ -149,7 +149,7 @@ func greatestIndexIsSent(t *trial) {
 
 	name(0, "1-9999")
 	stranger := cannedAnswer{421, "application/problem+json", `{"code":"wrong_deployment","status":421,"retryable":false}`}
-	c.nodes[0].setFaults(func(string) fault { return fault{cut: true, canned: &stranger} })
+	c.nodes[0].setFaults(func(string) fault { return fault{cut: true, own: true, canned: &stranger} })
 	t.requireAnswer(d.do(t.call()), "replayed")
 	t.requireAnswer(d.do(t.call()), "replayed")
 	require.Equal(t, "1-7", sent(1, ":open"))

@@ -151,7 +151,7 @@ func spoolSkipsRejectedReport(t *trial) {
 	takes := func(string) bool { return false }
 	t.proxy.setFaults(func(path string) fault {
 		if strings.HasSuffix(path, "/report") && !takes(path) {
-			return fault{cut: true, canned: &cannedAnswer{503, "application/problem+json", `{"code":"internal","status":500,"retryable":true}`}}
+			return fault{cut: true, own: true, canned: &cannedAnswer{503, "application/problem+json", `{"code":"internal","status":500,"retryable":true}`}}
 		}
 		return fault{}
 	})

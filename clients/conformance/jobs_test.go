@@ -152,7 +152,7 @@ func jobOfAWorkerWithoutLookUp(t *trial) {
 
 // claimsRejected: a worker whose first claim is rejected ends, with the error.
 func claimsRejected(t *trial) {
-	t.proxy.failUntil(":claim", fault{cut: true, canned: &cannedAnswer{403, "application/problem+json", `{"code":"forbidden","status":403,"retryable":false}`}})
+	t.proxy.failUntil(":claim", fault{cut: true, own: true, canned: &cannedAnswer{403, "application/problem+json", `{"code":"forbidden","status":403,"retryable":false}`}})
 	w := t.worker()
 	eventually(t, "it ends", waitTimeout, func() bool { return strings.Contains(w.log.String(), "the worker has ended: forbidden") })
 	require.Len(t, t.proxy.requests(":claim"), 1)

@@ -29,6 +29,7 @@ type fault struct {
 	cut          bool                     // the connection is closed, and the server never receives the request
 	delay        time.Duration            // the answer is delayed
 	canned       *cannedAnswer            // the answer is replaced; with cut, the server never receives the request
+	own          bool                     // the canned answer is recognized as the answer to its request
 	repeatAfter  time.Duration            // the request is repeated after this time, and that answer is discarded
 	extraRepeats int                      // with repeatAfter: the number of further repeats
 	drip         bool                     // the answer is written byte by byte, without its last byte
@@ -37,7 +38,7 @@ type fault struct {
 	edit         func(body string) string // changes the answer
 }
 
-// cannedAnswer is an answer that does not come from flightd.
+// cannedAnswer is an answer that does not come from flightd, or with own from another one.
 type cannedAnswer struct {
 	status int
 	kind   string
@@ -126,6 +127,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.cut && f.canned != nil {
 		p.rewriteHeader(w.Header())
+		if f.own {
+			w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
+		}
 		f.canned.ServeHTTP(w, r)
 		return
 	}
@@ -158,6 +162,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.canned != nil {
 		p.rewriteHeader(w.Header())
+		if f.own {
+			w.Header()[wire.HeaderEcho] = r.Header[wire.HeaderEcho]
+		}
 		f.canned.ServeHTTP(w, r)
 		return
 	}
