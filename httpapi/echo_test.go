@@ -49,10 +49,11 @@ func TestEcho(t *testing.T) {
 		require.Empty(t, r.header[wire.HeaderEcho])
 	}
 
-	// The handlers in front of the routes, and an answer that Instead replaces.
+	// The handlers in front of the routes, and an answer that a problem replaces.
 	cfg := httpapitest.New(t).Config()
-	cfg.Cluster.Instead = func(_ context.Context, _ int, _ bool) wire.Code { return wire.LeaderLost }
-	for name, h := range map[string]http.Handler{"starting": httpapi.Starting(), "loopback": httpapi.LoopbackOnly(nil), "replaced": httpapi.New(cfg)} {
+	cfg.Cluster.ReplaceAnswer = func(_ context.Context, _ int, _ bool) wire.Code { return wire.LeaderLost }
+	handlers := map[string]http.Handler{"starting": httpapi.Starting(), "loopback": httpapi.LoopbackOnly(nil), "replaced": httpapi.New(cfg)}
+	for name, h := range handlers {
 		r := httptest.NewRequest(http.MethodGet, "http://example.com"+path, nil)
 		r.Header.Set(wire.HeaderEcho, "V4lue")
 		answer := httptest.NewRecorder()

@@ -124,8 +124,9 @@ func setEcho(answer http.Header, r *http.Request) (bad *wire.Invalid) {
 		return nil
 	}
 	if len(given) > 1 || given[0] == "" || len(given[0]) > maxEcho {
-		return &wire.Invalid{Code: wire.InputInvalid, FieldError: wire.FieldError{Header: wire.HeaderEcho, Detail: fmt.Sprintf("must be one value of 1 to %d bytes", maxEcho)},
-			Hint: "send a random value, another one with each request, or leave the header out"}
+		detail := fmt.Sprintf("must be one value of 1 to %d bytes", maxEcho)
+		return &wire.Invalid{Code: wire.InputInvalid, Hint: "send a random value, another one with each request, or leave the header out",
+			FieldError: wire.FieldError{Header: wire.HeaderEcho, Detail: detail}}
 	}
 	answer[wire.HeaderEcho] = given
 	return nil
