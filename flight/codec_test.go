@@ -17,16 +17,6 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write the golden files anew")
 
-// everyCommand returns one command of each kind.
-func everyCommand() []flight.Command {
-	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.EndSession),
-		new(flight.ReportFinding), new(flight.Suspend), new(flight.WakeUp), new(flight.Cancel), new(flight.Resolve), new(flight.DecideApproval),
-		new(flight.Retry), new(flight.FreeKey), new(flight.SealKey), new(flight.BeginUndo), new(flight.Expire), new(flight.Bootstrap),
-		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.CountDuplicates),
-		new(flight.WithdrawSession), new(flight.RecordGuard), new(flight.RaiseLevel), new(flight.PutDocument),
-		new(flight.DeleteDocument), new(flight.CloseSession), new(flight.Restore), new(flight.FinishRestore), new(flight.PassPivot)}
-}
-
 // filler sets every nested field to a distinct value.
 type filler int
 
@@ -147,7 +137,7 @@ func TestCodec_RejectsUndecodable(t *testing.T) {
 
 // FuzzDecode checks that the rules answer every decodable command and keep the invariants.
 func FuzzDecode(f *testing.F) {
-	for _, c := range everyCommand() {
+	for _, c := range flight.NewCommands() {
 		n := filler(0)
 		n.fill(reflect.ValueOf(c).Elem())
 		b, err := flight.Encode(c)

@@ -34,7 +34,7 @@ func modesByTags() (cbor.EncMode, cbor.DecMode) {
 
 // everyType returns a zero value of each type that is stored by itself.
 func everyType() (all []any) {
-	for _, c := range everyCommand() {
+	for _, c := range flight.NewCommands() {
 		all = append(all, c)
 	}
 	return append(all, new(flight.Flight), new(flight.Header), new(flight.Event), new(flight.DuplicateStats), new(flight.Document),
@@ -258,7 +258,7 @@ func TestCoder_RejectsForeignEncoding(t *testing.T) {
 // TestCodec_RejectsInvalidUTF8 checks that a text with invalid UTF-8 is rejected in every field of every command, with an
 // InvalidError for its sender. In the log it would stop every node.
 func TestCodec_RejectsInvalidUTF8(t *testing.T) {
-	for _, c := range everyCommand() {
+	for _, c := range flight.NewCommands() {
 		n, texts := filler(0), 0
 		n.fill(reflect.ValueOf(c).Elem())
 		var visit func(v reflect.Value, path string)

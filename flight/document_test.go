@@ -163,7 +163,7 @@ func TestRaiseLevel(t *testing.T) {
 
 // Every command in which a person is named has a line in the audit log.
 func TestAudit_HasEveryCommandWithAnActor(t *testing.T) {
-	for _, c := range everyCommand() {
+	for _, c := range flight.NewCommands() {
 		_, named := reflect.TypeOf(c).Elem().FieldByName("Actor")
 		_, audited := flight.Audit(c, 1)
 		if _, raise := c.(*flight.RaiseLevel); !raise {

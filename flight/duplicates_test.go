@@ -14,7 +14,7 @@ import (
 
 // TestTarget: Target returns the same key as a full Decode, for every kind of command and keys of every length.
 func TestTarget(t *testing.T) {
-	for _, c := range everyCommand() {
+	for _, c := range flight.NewCommands() {
 		n := filler(0)
 		n.fill(reflect.ValueOf(c).Elem())
 		b, err := flight.Encode(c)

@@ -63,7 +63,14 @@ func TestEnumsAreComplete(t *testing.T) {
 	states, final := enumNames(flight.StateAbsent), []string{flight.OutcomeSucceeded.String(), flight.OutcomeRefused.String()}
 	lists := map[string][]string{"state": states, "outcome": enumNames(flight.OutcomeSucceeded), "recovery": enumNames(flight.RecoveryHold),
 		"from": enumNames(flight.SourceReport), "kind": enumNames(flight.EventSubmitted), wire.HeaderState: states,
-		"Problem/outcome": states, "Saga/state": wire.SagaStates(), "Receipt/outcome": final, "ImportLine/outcome": final}
+		"Block/reason": {wire.BlockedByRestore, wire.BlockedByLane, wire.BlockedByPause, wire.BlockedByApproval, wire.BlockedByDoubt,
+			wire.BlockedByCallback, wire.BlockedByTime, wire.BlockedByNoWorkers, wire.BlockedByGivenBack},
+		"OpenAnswer/decision": {wire.DecisionProceed, wire.DecisionReplay, wire.DecisionVerify}, "Problem/decision": {wire.DecisionReplay},
+		"SubmitAnswer/status":        {wire.StatusQueued, wire.StatusDuplicate},
+		"ActionAnswer/status":        {wire.ActionCreated, wire.ActionUnchanged, wire.ActionChanged, wire.ActionDifferent, wire.ActionUndeclared},
+		"VerificationRequest/result": {wire.ResultHappened, wire.ResultNotHappened, wire.ResultUnknown},
+		"ResolveRequest/result":      {wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail},
+		"Problem/outcome":            states, "Saga/state": wire.SagaStates(), "Receipt/outcome": final, "ImportLine/outcome": final}
 	check := func(at, name string, schema object) {
 		want, found := lists[at]
 		if !found {
