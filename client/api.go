@@ -90,7 +90,8 @@ func (re *requester) open(ctx context.Context, key flight.Key, r request, waitMS
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
 		a = &wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
 	} else if a, err = decode[wire.OpenAnswer](resp, err); err != nil {
-		return OpenAnswer{mayHaveArrived: resp.mayHaveArrived}, err
+		unread := resp.own && resp.status < http.StatusMultipleChoices // it was carried out
+		return OpenAnswer{mayHaveArrived: resp.mayHaveArrived || unread}, err
 	}
 	if a.Deployment != "" && a.Deployment != re.deployment {
 		return OpenAnswer{mayHaveArrived: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is from another deployment: %s", a.Deployment)}

@@ -222,6 +222,9 @@ func TestAnswerToAnotherRequest(t *testing.T) {
 		err := ask.send(newScriptedClient(t, own))
 		require.Equal(t, ask.status >= 400, problemOf(err) != nil, "%s: %v", ask.name, err)
 	}
+	a, err := newScriptedClient(t, rawAnswer(201, `{"decision":"pro`)).Open(t.Context(), key, OpenRequest{})
+	require.Error(t, err)
+	require.True(t, a.mayHaveArrived, "an answer that cannot be read: the open is to be given back")
 }
 
 // When other software answers with 404, the next server is asked at once.
