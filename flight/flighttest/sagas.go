@@ -53,7 +53,7 @@ func (s *step) redacts() bool { _, ok := s.c.(*flight.Redact); return ok }
 // stepMayStart: I9. A step starts only in its phase.
 func (s *step) stepMayStart(key flight.Key) bool {
 	switch {
-	case s.saga == nil || s.saga.State == flight.StateAbsent || s.saga.State.Terminal():
+	case !isLive(s.saga):
 		return false
 	case key.IsUndo():
 		return s.saga.Phase == flight.PhaseUndoing
@@ -79,10 +79,15 @@ func (s *step) stopped() bool {
 // endedUnknown: nobody knows whether the step has happened, and its undo settles it.
 func (s *step) endedUnknown() bool { return s.a.Unknown && !s.b.Unknown }
 
+// isLive reports whether a saga has begun and not ended. Without a flight there may still be evidence of one that is lost.
+func isLive(saga *flight.Flight) bool {
+	return saga != nil && saga.State != flight.StateAbsent && !saga.State.Terminal()
+}
+
 // mustNotFail: instead of failing, the step waits for a person.
 func (s *step) mustNotFail() bool {
 	key := s.c.Target()
-	return key.IsUndo() || key.IsStep() && s.saga != nil && !s.saga.State.Terminal() && s.saga.Phase == flight.PhaseCommitted
+	return key.IsUndo() || key.IsStep() && isLive(s.saga) && s.saga.Phase == flight.PhaseCommitted
 }
 
 // checkSteps: I9. No step starts in the wrong phase, or under a stale driver; and none that must not fail does.
@@ -107,11 +112,11 @@ func (s *step) checkSteps() {
 		s.require(isSubmit && driver != nil && s.token(driver) == submit.Submission.Driver, "I9: a stale driver started a step")
 		s.require(s.stepMayStart(key), "I9: a step was started in the wrong phase")
 	}
-	if _, ok := s.c.(*flight.Cancel); ok && s.r.Changed && s.saga != nil && !s.saga.State.Terminal() {
+	if _, ok := s.c.(*flight.Cancel); ok && s.r.Changed && isLive(s.saga) {
 		unstarted := !b.Tainted() && b.State != flight.StateInDoubt
 		s.require(b.OpenAttempt() == nil && a.State == flight.StateCancelled && (unstarted || s.endedUnknown()), "I9: a driver cancelled a step that may have happened")
 	}
-	s.require(!s.endedUnknown() || b.Policy.SafeIfAbsent && !key.IsUndo() && s.stopped() && !s.saga.State.Terminal() && s.minTaint() > 0 && a.State == flight.StateCancelled,
+	s.require(!s.endedUnknown() || b.Policy.SafeIfAbsent && !key.IsUndo() && s.stopped() && isLive(s.saga) && s.minTaint() > 0 && a.State == flight.StateCancelled,
 		"I9: a step ended with an unknown outcome, and nothing undoes it")
 	_, resolved := s.c.(*flight.Resolve)
 	s.require(!s.mustNotFail() || a.State != flight.StateFailed || b.State.Terminal() || resolved, "I9: a step that must not fail has failed")
