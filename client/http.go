@@ -405,7 +405,7 @@ func readBody(answer *http.Response) ([]byte, error) {
 var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 
 // problemFrom reads a problem document. Any other body comes from a proxy or other software: its 4xx says that the
-// request was rejected, its 5xx that the outcome is unknown. A problem that answers another request says nothing.
+// request was rejected, its 5xx that the outcome is unknown. A problem that answers another request is ignored.
 func (r *request) problemFrom(resp *response) error {
 	var document struct {
 		Problem

@@ -68,7 +68,7 @@ const (
 	FinalProposal
 	// Final is Leader, but a node that does not lead gives final answers by itself.
 	Final
-	// Renewal is Leader, but while no node leads, each renews sessions by itself, and rejects none.
+	// Renewal is Leader, but while no node leads, every node renews sessions by itself and rejects no renewal.
 	Renewal
 	// ThisNode: the node that took the request, which the answer describes.
 	ThisNode
@@ -131,7 +131,7 @@ type route struct {
 	place   Place
 	query   bool // the handler reads the query; all other routes take no query parameters
 
-	// What an Endpoint declares, for the document of the API; nil: the handler reads and writes HTTP itself.
+	// Types of an Endpoint, for the OpenAPI document; nil if the handler reads and writes HTTP itself.
 	request, answer reflect.Type
 	body            bool
 }

@@ -97,7 +97,7 @@ func unpack(archive io.Reader, dir string) error {
 	}
 }
 
-// acceptedStep is what an operator does after a data directory was restored.
+// acceptedStep is the next step of an operator who has restored a data directory.
 const acceptedStep = "flightd restore accept --data %s --reason WHY"
 
 func newRestoreCommand(a *cli.App) *cobra.Command {

@@ -201,9 +201,8 @@ func resolveDoubt(ctx context.Context, a *cli.App, c *client.Client, word string
 	return writeFlight(a, f)
 }
 
-// oldest returns the listReader that lists flights by their age, the oldest first: since is the beginning of the age, state what the
-// flights do, and singular and plural are the words for those beyond the limit. The server lists flights by their creation, so all are
-// read, up to MaxListed.
+// oldest returns a listReader that lists the oldest flights first. since returns the beginning of a flight's age; state, singular and
+// plural are the words for the flights beyond the limit. The server lists flights by their creation, so all are read, up to MaxListed.
 func oldest(since func(*client.Flight) time.Time, state, singular, plural string) listReader {
 	return func(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
 		limit := q.Limit

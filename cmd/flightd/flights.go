@@ -108,7 +108,7 @@ func newestFlights(ctx context.Context, c *client.Client, q client.Query) (page 
 // flightTableWriter prints flights as a table.
 type flightTableWriter func(ctx context.Context, b *strings.Builder, c *client.Client, flights []client.Flight)
 
-// flightList is a list of flights: what is the plural noun for them.
+// flightList is a list of flights. The field what is their plural noun.
 type flightList struct {
 	query client.Query
 	what  string

@@ -164,7 +164,7 @@ func watchQueues(ctx context.Context, a *cli.App, c *client.Client, all bool, ev
 	}
 }
 
-// writeQueueChanges prints a line for each queue that differs from what was seen of it, and for each one that is gone.
+// writeQueueChanges prints a line for each queue that has changed since the last call, and for each one that is gone.
 func writeQueueChanges(a *cli.App, queues []client.Queue, seen map[string]string, all bool) error {
 	now := make(map[string]bool)
 	for _, q := range queues {

@@ -55,7 +55,7 @@ func (a *App) Change(c *cobra.Command, check func(args []string) error, do Ask) 
 	return a.Optional(c, "the reason, for the audit log", "none given", check, do)
 }
 
-// Optional is Change with another description of the reason, and another reason that is recorded if none is given.
+// Optional is Change with another description of the reason, and another reason that is recorded without --reason.
 func (a *App) Optional(c *cobra.Command, about, reason string, check func(args []string) error, do Ask) *cobra.Command {
 	o := OperatorFlags{instead: reason}
 	o.Add(c.Flags(), about)
